@@ -8621,9 +8621,9 @@ class TestAttestation:
         self, monkeypatch, clause, outcome, conformant
     ):
         document = attested(monkeypatch, ALL_PASS, [(clause, "a fixture", outcome, "seen")])
-        assert document["conformant"] is conformant and document["checks"]["of"] == 21
+        assert document["conformant"] is conformant and sum(document["checks"].values()) == 21
         assert document["requirements"]["R2"] is (outcome == "skip" or clause == "13")
-        assert document["live_fixtures"]["of"] == 1
+        assert sum(document["live_fixtures"].values()) == 1
 
     @pytest.mark.parametrize(
         "owner, name, value, why",

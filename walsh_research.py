@@ -8803,19 +8803,19 @@ class ScenarioRun(Run):
         urls = [f"https://h{number}.test{path}" for number in range(24)]
         results = self.bot.run(urls)
         words = sorted(set(map(self.said, results)))
-        times = collections.defaultdict(list)
-        for hit in self.publisher.hits:
-            times[hit.url].append(hit.time)
-        moments = list(zip(*[times[url] for url in urls]))
-        pauses = [0.0]
-        for earlier, later in zip(moments, moments[1:]):
-            pauses = [
+        pauses = []
+        for url in urls:
+            times = [hit.time for hit in self.publisher.hits if hit.url == url]
+            pauses.append([
                 after - before - 0.05
-                for before, after in zip(earlier, later)
-            ]
-            power = math.ceil(math.log2(max(pauses)))
+                for before, after in zip(times, times[1:])
+            ])
+        rounds = list(zip(*pauses))
+        for longest in map(max, rounds):
+            power = math.ceil(math.log2(longest))
             words.append(str(2**power))
-        words.append("spread" if max(pauses) - min(pauses) > 8 else "alike")
+        last = rounds[-1]
+        words.append("spread" if max(last) - min(last) > 8 else "alike")
         self.publisher.hits.clear()
         return " ".join(words)
 
@@ -9126,12 +9126,12 @@ def attest(real_pace: bool = True, live: Iterable[Check] = ()) -> dict[str, Any]
         "user_agent": observed["exact UA on every request"],
         "requirements": requirements,
         "conformant": not failures and all(requirements.values()),
-        "checks": count_outcomes(offline),
+        "checks": count_outcomes(check.outcome for check in offline),
         "failures": failures,
         "skips": [check.to_dict() for check in offline if check.outcome == "skip"],
     }
     if fixtures:
-        document["live_fixtures"] = count_outcomes(fixtures)
+        document["live_fixtures"] = count_outcomes(check.outcome for check in fixtures)
     return document
 
 
@@ -9141,13 +9141,12 @@ def is_shown(requirement: str, checks: Iterable[Check]) -> bool:
     return outcomes == {"pass"}
 
 
-def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
-    counts = collections.Counter(check.outcome for check in checks)
+def count_outcomes(outcomes: Iterable[str]) -> dict[str, int]:
+    counts = collections.Counter(outcomes)
     return {
         "passed": counts["pass"],
         "failed": counts["fail"],
         "skipped": counts["skip"],
-        "of": len(checks),
     }
 
 
@@ -10657,14 +10656,14 @@ def read_arguments(argv: Sequence[str]) -> Any:
     return options
 
 
-# What people look for that is no option, by a part of its name, and what there is instead.
-NEAREST = {
-    "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
-    "agent": "the User-Agent is always the bot's own",
-    "delay": "each host has its own pace (--max-wait bounds what is waited for)",
-    "cache": "want --cache-dir",
-    "out": "want --body, or the shell's > FILE",
-    "thread": "want --jobs",
+# What people look for that is no option, and what there is instead.
+INSTEAD = {
+    "--no-robots": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
+    "--user-agent": "the User-Agent is always the bot's own",
+    "--delay": "each host has its own pace (--max-wait bounds what is waited for)",
+    "--no-cache": "want --cache-dir",
+    "--output": "want --body, or the shell's > FILE",
+    "--threads": "want --jobs",
 }
 
 
@@ -10673,13 +10672,9 @@ def nearest_option(name: str, attributes: Iterable[str]) -> str:
     import difflib
 
     known = ["--" + attribute.replace("_", "-") for attribute in attributes]
-    near = difflib.get_close_matches(name, known, 1, 0.8)
-    if near and "robot" not in name:  # nobody who wants to ignore robots.txt means --robots2
-        return f"want {near[0]}"
-    for part, meant in NEAREST.items():
-        if part in name:
-            return meant
-    return "want one that --help shows"
+    meant = {**{option: f"want {option}" for option in known}, **INSTEAD}
+    near = difflib.get_close_matches(name, meant, 1, 0.7)
+    return meant[near[0]] if near else "want one that --help shows"
 
 
 def chosen_mode(options: Any) -> str:
@@ -10797,15 +10792,12 @@ class TickingClock(SystemClock):
 
     def __init__(self, tick: Callable[[float], None]) -> None:
         self._tick = tick
-        self.slept_seconds = 0.0
 
     def sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while seconds > 0.0:
             self._tick(seconds)
-            step = min(seconds, STATUS_TICK_SECONDS)
-            time.sleep(step)
-            self.slept_seconds += step
+            time.sleep(min(seconds, STATUS_TICK_SECONDS))
             seconds = until - time.monotonic()
 
 
@@ -11066,15 +11058,12 @@ class Command:
         self.counts["repeated"] = 0             # they are no targets
         names = [name for name in (*OUTCOMES, "not reached") if self.counts[name]]
         outcomes = in_one_line([f"{self.counts[name]} {name}" for name in names])
-        parts = [f"{counted(self.count, 'target')}: {outcomes}"]
+        targets = counted(self.count, "target")
         requests = counted(self.bot.requests, "request")
-        parts.append(f"{requests} in {spell_seconds(self.spent_seconds)}")
-        if self.clock.slept_seconds >= 0.05:
-            parts.append(f"waited {spell_seconds(self.clock.slept_seconds)}")
         self.status()
         if is_terminal(sys.stderr):
             write_error("\n")
-        log("; ".join(parts))
+        log(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
 
     def body(self) -> None:
         """The bytes of one target, which is asked for without validators."""
@@ -11208,11 +11197,7 @@ class Command:
                     check.check,
                     [check.observed],
                 )
-        summary = {
-            "passed": self.counts["pass"],
-            "failed": self.counts["fail"],
-            "skipped": self.counts["skip"],
-        }
+        summary = count_outcomes(self.counts.elements())
         if self.options.json:
             self.show_object({"summary": summary})
         else:
