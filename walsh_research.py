@@ -1357,7 +1357,6 @@ if TYPE_CHECKING:
     JsonObject = dict[str, Any]
     Path = tuple[Any, ...]  # of names and numbers, from the root of the instance
     Parts = Iterator[tuple[Path, Any, Any]]
-    KeywordTable = dict[str, tuple[tuple[type, ...], Any, Callable[..., Any]]]
 OBJECT = (dict,)
 ARRAY = (list,)
 TEXT = (str,)
@@ -1512,7 +1511,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 # The keywords: the types that they are about, what their value must be, and their function.
 # Of the keyword's value and the instance: whether it holds.
-ASSERTIONS: KeywordTable = {
+ASSERTIONS: JsonObject = {
     "type": (ANY, {"anyOf": [TYPE_NAME, TYPE_NAMES]}, has_type),
     "enum": (ANY, {"type": "array"}, lambda keys, value: json_key(value) in map(json_key, keys)),
     "const": (ANY, True, lambda key, value: json_key(value) == json_key(key)),
@@ -1533,7 +1532,7 @@ ASSERTIONS: KeywordTable = {
     "dependentRequired": (OBJECT, NAMES_MAP, has_dependents),
 }
 # Of `CompiledSchema.holds`, the keyword's value and the instance: whether it holds.
-COMBINATIONS: KeywordTable = {
+COMBINATIONS: JsonObject = {
     "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
     "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
     "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
@@ -1541,7 +1540,7 @@ COMBINATIONS: KeywordTable = {
         OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, name) for name in value)),
 }
 # Of the compiled schema, the schema with the keyword and the instance: what holds against what.
-APPLICATORS: KeywordTable = {
+APPLICATORS: JsonObject = {
     "$ref": (ANY, STRING, referred_schema),
     "allOf": (ANY, SCHEMAS, all_schemas),
     "if": (ANY, SCHEMA, branch_of_if),
@@ -5814,11 +5813,12 @@ ROBOTS_WARNINGS = {
     "notranslate": "no translation of it must be offered",
     "noai": "must not be used for machine learning",
     "noimageai": "its images must not be used for machine learning",
+    "unavailable_after": "must not be used after that date",
 }
 ROBOTS_ITEM = lazy_re(          # RFC 1123 puts a comma behind a weekday
     r"[^,]*unavailable_after\s*:\s*[a-z]+\s*,[^,]*|[^,]+")
 AGENT_NAME = lazy_re(           # no directive's, without a version; everybody's is none
-    rf"(?!(?:unavailable_after|max-[a-z-]+|{'|'.join(ROBOTS_WARNINGS)}) ?:)"
+    rf"(?!(?:max-[a-z-]+|{'|'.join(ROBOTS_WARNINGS)}) ?:)"
     r"(?=[^ :])(?:\*(?=[/ :])|([^ :/]*))(?:/[^ :]*)? ?: ?")
 
 
@@ -5843,12 +5843,10 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
 def robots_directives(
     headers: Iterable[tuple[str, str]],
     of_page: Iterable[str],
-    now: float | None,
 ) -> tuple[list[str], list[str]]:
     """(the directives that bind us, each once in order; a warning for each that forbids something).
 
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
-    Without `now` (Unix seconds) it is not known whether an `unavailable_after` has passed.
     """
     by_agent: dict[str, list[str]] = collections.defaultdict(list)
     for header, value in headers:
@@ -5859,21 +5857,12 @@ def robots_directives(
     each_once = dict.fromkeys([*binding, *of_page])
     shown = filter(str.isprintable, each_once)
     directives = list(islice(shown, MAX_HEAD_LISTED))
-    warnings = {directive: directive_warning(directive, now) for directive in directives}
-    return directives, [f"{name}: {warning}" for name, warning in warnings.items() if warning]
-
-
-def directive_warning(directive: str, now: float | None) -> str:
-    """What a directive forbids, "" where that is nothing."""
-    name, _, date = directive.partition(": ")
-    if name != "unavailable_after":
-        return ROBOTS_WARNINGS.get(directive, "")
-    moment = date_moment(date)
-    if moment is None:
-        return "not a date, want one as in 25 Jun 2030 15:00:00 GMT"
-    if now is not None and moment <= utc_moment(now):
-        return "has passed, the page should no longer be used"
-    return ""
+    warnings = []
+    for directive in directives:
+        name = directive.partition(":")[0]
+        if name in ROBOTS_WARNINGS:
+            warnings.append(f"{directive}: {ROBOTS_WARNINGS[name]}")
+    return directives, warnings
 
 
 # 16e. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
@@ -6153,17 +6142,6 @@ def link_relation(attributes: Fields) -> str:
 
 
 # Feeds.
-def feed_text(body: bytes | str, content_type: str) -> str:
-    """The text of a feed, by the first of the likely codecs in which all of it can be read."""
-    if isinstance(body, str):
-        return body
-    for codec in body_codecs(body, content_type):
-        with suppress(UnicodeDecodeError):
-            decoder = codecs.getincrementaldecoder(codec)()
-            return decoder.decode(body)     # but for a letter that is cut at its end
-    return decode_body(body, content_type)
-
-
 def json_fields(holder: Any, base: str) -> Fields:
     """The fields of a feed or an item in JSON; of what is no object, none."""
     fields = {"base": base}
@@ -6210,7 +6188,9 @@ def parse_feed(
     >>> feed.items[0]
     FeedItem(title='AT&T', url='https://wal.sh/a', id='', published='')
     """
-    text = feed_text(body, content_type).lstrip("\ufeff \t\r\0")
+    if isinstance(body, bytes):
+        body = decode_body(body, content_type)
+    text = body.lstrip("\ufeff \t\r\0")
     if text.lstrip().startswith("{"):
         return json_feed(text.encode("utf-8", "replace"), base_url)
     text = XML_SLIP.sub(mended_slip, from_root(text), MAX_MENDED_SLIPS)
@@ -7297,7 +7277,7 @@ class Bot(Fetcher):
         if answer.body:
             reading = read_metadata(answer.body, content_type, visit.wire)
         asked = reading.robots_directives
-        directives, cautions = robots_directives(answer.headers, asked, self.now())
+        directives, cautions = robots_directives(answer.headers, asked)
         warnings = [*reading.warnings, *cautions]
         if answer.body and not is_text(answer.body, content_type):
             media_type = media_type_of(content_type) or "the body"
