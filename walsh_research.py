@@ -5899,39 +5899,32 @@ ISO_DATE = lazy_re(             # W3C-DTF, RFC 3339
 SIGNED_ZONE = lazy_re(r"(?i)(?:gmt|utc?)(?=[+-]\d)")
 
 
-def date_moment(text: str) -> datetime | None:
-    """A date of W3C-DTF or RFC 822, in UTC; None where it is none.
+def feed_date(text: str) -> str:
+    """A date of W3C-DTF or RFC 822 as ISO 8601 in UTC; "" where it is none.
 
     It counts as UTC where it names no zone, or an unknown one (RFC 5322 4.3).
+    >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
+    '2004-01-02T00:48:21Z'
     """
-    # Only where a feed, or a robots directive, has a date.
+    # Only where a feed has a date.
     from datetime import datetime, timedelta, timezone
     from email.utils import parsedate_tz
 
     text = SIGNED_ZONE.sub("", text.strip()[:MAX_DATE_LENGTH])
     iso = ISO_DATE.fullmatch(text)
-    with suppress(ValueError, OverflowError, TypeError, IndexError):
+    try:
         if iso:
             day = f"{iso['year']}-{iso['month'] or '01'}-{iso['day'] or '01'}"
             zone = f"{iso['hours'] or '+00'}:{iso['minutes'] or '00'}"
-            moment = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
-            return moment.astimezone(timezone.utc).replace(tzinfo=None)
-        parsed = parsedate_tz(text) or parsedate_tz(f"{text} 00:00")
-        if parsed:
-            year, month, day_of_month, hour, minute, second = parsed[:6]
-            local = datetime(year, month, day_of_month, hour, minute, min(second, 59))
-            return local - timedelta(seconds=parsed[9] or 0)
-    return None
-
-
-def feed_date(text: str) -> str:
-    """The same as ISO 8601 in UTC, or "".
-
-    >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
-    '2004-01-02T00:48:21Z'
-    """
-    moment = date_moment(text)
-    if moment is None:
+            zoned = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
+            moment = zoned.astimezone(timezone.utc).replace(tzinfo=None)
+        else:
+            parsed = parsedate_tz(text) or parsedate_tz(f"{text} 00:00")
+            if not parsed:
+                return ""
+            second = min(parsed[5], 59)
+            moment = datetime(*parsed[:5], second) - timedelta(seconds=parsed[9] or 0)
+    except (ValueError, OverflowError, TypeError, IndexError):
         return ""
     return f"{moment.isoformat()}Z"
 
@@ -9651,9 +9644,12 @@ def tool_answer(
     `said` is ours alone, `fields` are as the tool's outputSchema has them, and `foreign` is what
     a site wrote: a text, or JSON-ready data.
     """
+    import json  # only for harnesses
+
     texts = [said]
     if foreign:
-        texts = [said + FOREIGN_SAID, foreign if isinstance(foreign, str) else json_text(foreign)]
+        quoted = foreign if isinstance(foreign, str) else json.dumps(foreign, ensure_ascii=False)
+        texts = [said + FOREIGN_SAID, quoted]
     return {
         "content": [{"type": "text", "text": text} for text in texts],
         "structuredContent": {"reason": said, **fields},
@@ -9674,18 +9670,6 @@ def in_lines(value: Any) -> Any:
     if len(value) > len(items):
         items.append({"left_out": len(value) - len(items)})
     return items
-
-
-def json_text(value: Any, ascii_only: bool = False) -> str:
-    """JSON in one line."""
-    import json  # only for harnesses
-
-    return json.dumps(
-        value,
-        ensure_ascii=ascii_only,
-        allow_nan=False,
-        separators=(",", ":"),
-    )
 
 
 def not_fetched(value: Decision | Result, now: float) -> str:
@@ -10046,7 +10030,7 @@ class McpServer(SystemClock):
         self._requests: list[HarnessRequest] = []   # that wait; the first is being served
         self._first_lock = threading.Lock()         # held while the first is aborted, or leaves
         self._arrived = threading.Semaphore(0)      # one for each, and one for the end
-        self._began_at = self._told_at = 0.0        # of the first, on the monotonic clock
+        self._began_at = 0.0                        # of the first, on the monotonic clock
         self._reader = threading.Thread(target=self._read_all, daemon=True)
 
     # --- The thread that serves -------------------------------------------
@@ -10070,7 +10054,7 @@ class McpServer(SystemClock):
 
     def _serve_first(self, request: HarnessRequest, bot: Bot) -> None:
         """The request that has waited longest; no answer, where it was cancelled."""
-        self._began_at = self._told_at = time.monotonic()
+        self._began_at = time.monotonic()
         reply: dict[str, Any] = {}
         with suppress(CallCancelled):
             reply = reply_to(request, bot)
@@ -10094,13 +10078,12 @@ class McpServer(SystemClock):
         raise CallCancelled
 
     def _tell_progress(self, request: HarnessRequest, seconds_left: float) -> None:
-        """To who gave a token, once a second."""
-        now = time.monotonic()
+        """To who gave a token."""
         token = request.meta.get("progressToken")
-        if token is not None and now >= self._told_at + PROGRESS_SECONDS:
-            self._told_at = now
+        if token is not None:
+            progress = time.monotonic() - self._began_at
             said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
-            params = {"progressToken": token, "progress": now - self._began_at, "message": said}
+            params = {"progressToken": token, "progress": progress, "message": said}
             self._send({"method": "notifications/progress", "params": params})
 
     # --- The thread that reads --------------------------------------------
@@ -10156,7 +10139,9 @@ class McpServer(SystemClock):
 
     def _send(self, message: dict[str, Any]) -> None:
         """A line on stdout, in ASCII: some readers of lines end one at other letters, too."""
-        line = json_text({"jsonrpc": "2.0", **message}, ascii_only=True)
+        import json  # only for harnesses
+
+        line = json.dumps({"jsonrpc": "2.0", **message})
         with self._sink_lock:
             self._sink.write(line.encode() + b"\n")
             self._sink.flush()
