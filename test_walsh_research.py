@@ -4375,6 +4375,7 @@ class TestR9LlmsTxt:
             [
                 wr.LlmsLink("", "Before", "https://a.test/", ""),
                 wr.LlmsLink("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
+                wr.LlmsLink("Docs", "Two", "https://x.test/a/two.md", ""),
                 wr.LlmsLink("Optional", "Four", "https://x.test/four", "fourth"),
             ],
         )
@@ -4383,16 +4384,15 @@ class TestR9LlmsTxt:
     @pytest.mark.parametrize(
         "text, links",
         [
-            ("- [A](/a): see [B](/b)\n- [C](/c)", [("A", "/a", "see [B](/b)"), ("C", "/c", "")]),
-            ("- See [A](/a) or [B](/b)", [("A", "/a", "")]),
-            ("- [A](/a)\n  - [B](/b)\n\n  [C](/c)", [("A", "/a", ""), ("B", "/b", "")]),
+            ("- [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
+            ("- See [A](/a)\n  - [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
             ("- [A](javascript:x) or [B](/b)", [("B", "/b", "")]),
             ("- [A](/a): one\n- [C](/a): two", [("A", "/a", "one")]),
             ("[A](/a), [B](/b)", [("A", "/a", ", [B](/b)"), ("B", "/b", "")]),
             ("A [A](/a).\n\nB [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
         ],
     )
-    def test_a_list_item_gives_one_link_and_a_url_is_given_once(self, text, links):
+    def test_a_url_is_given_once_and_a_note_with_the_link_that_begins_a_block(self, text, links):
         document = wr.parse_llms_txt("## S\n\n" + text, "https://x.test/llms.txt")
         site = "https://x.test"
         assert document.links == [

@@ -5514,22 +5514,18 @@ class MarkdownBlock(NamedTuple):
 
     level: int                  # of a heading, from 1; 0 of a paragraph
     is_quoted: bool
-    item: int                   # the number of the innermost list item around it, from 1; else 0
     text: str
 
 
-# An open block quote or list item: what begins a line that goes on with it; the number of the list
-# item in the document, from 1, or 0 of a quote.
-BlockContainer = tuple[re.Pattern[str], int]
 NESTING_MARKS = ("quote", "item")
 
 
 def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     """The headings and paragraphs, in order; what is code or a comment is none."""
-    containers: list[BlockContainer] = []
+    # Of each open block quote or list item: what begins a line that goes on with it.
+    containers: list[re.Pattern[str]] = []
     lines: list[str] = []               # of the paragraph that is open
     code_end: re.Pattern[str] | None = None     # of the code or comment that is open
-    items = 0
     before = ""                         # the line before
     # LF, CR and CRLF end lines, and nothing else does.
     document = io.StringIO(text.removeprefix("\ufeff"), newline=None)
@@ -5540,7 +5536,7 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
         if "\t" in line:
             line = line[:MAX_TABBED].expandtabs(4) + line[MAX_TABBED:]
         depth = at = 0
-        for start, _ in containers:
+        for start in containers:
             going_on = start.match(line, at)
             if going_on is None:
                 break
@@ -5559,11 +5555,10 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
         while mark and mark.lastgroup in NESTING_MARKS and depth < MAX_MARKDOWN_NESTING:
             if lines:
                 yield markdown_block(lines, containers)
-            start, number = QUOTE_MARK, 0
+            start = QUOTE_MARK
             if mark.lastgroup == "item":
-                items += 1
-                start, number = re.compile(rf" {{{mark.end() - at}}}|\Z"), items
-            containers[depth:] = [(start, number)]
+                start = re.compile(rf" {{{mark.end() - at}}}|\Z")
+            containers[depth:] = [start]
             depth += 1
             at = mark.end()
             mark = BLOCK_MARK.match(line, at)
@@ -5591,13 +5586,12 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
 
 
 def markdown_block(
-    lines: list[str], containers: Iterable[BlockContainer], level: int = 0
+    lines: list[str], containers: Sequence[re.Pattern[str]], level: int = 0
 ) -> MarkdownBlock:
     """The block of these lines, which are then forgotten."""
     text = "\n".join(lines)
     lines.clear()
-    numbers = [number for _, number in containers]
-    return MarkdownBlock(level, 0 in numbers, max(numbers, default=0), text)
+    return MarkdownBlock(level, QUOTE_MARK in containers, text)
 
 
 class InlineLink(NamedTuple):
@@ -5685,15 +5679,14 @@ def markdown_reading(text: str) -> tuple[str, list[Link]]:
 def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
-    Relative URLs are resolved; what is no http(s) URL even then is left out. A list item gives its
-    first link, and each URL is given once. A note is the text behind a link that begins its item.
-    At most `MAX_LISTED_BYTES` of links. Never raises.
+    Relative URLs are resolved; what is no http(s) URL even then is left out, and each URL is given
+    once. A note is the text behind a link that begins its list item, or its paragraph. At most
+    `MAX_LISTED_BYTES` of links. Never raises.
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
     title = summary = section = ""
     links: dict[str, LlmsLink] = {}
-    items: set[int] = set()     # list items that have given their link
     kept_bytes = 0
     for block in markdown_blocks(text):
         words = one_line(block.text)
@@ -5704,16 +5697,13 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
         elif block.is_quoted:
             summary = summary or words
         for found in inline_links(block.text):
-            if block.item in items or kept_bytes > MAX_LISTED_BYTES:
-                continue
+            if kept_bytes > MAX_LISTED_BYTES:
+                break
             url = http_url(base_url, found.destination)
-            if not url:
-                continue
-            if block.item:
-                items.add(block.item)
-            link = LlmsLink(section, found.title, url, found.note)
-            kept_bytes += held_bytes(link)
-            links.setdefault(url, link)
+            if url:
+                link = LlmsLink(section, found.title, url, found.note)
+                kept_bytes += held_bytes(link)
+                links.setdefault(url, link)
     return LlmsTxt(title, summary, list(links.values()))
 
 
