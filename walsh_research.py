@@ -10805,12 +10805,8 @@ class Command:
         wanted.update(
             warn=self.warn,
             trace=self.trace,
-            clock=self.clock,
+            clock=self.clock if options.jobs == 1 else None,
         )
-        if options.jobs > 1:
-            wanted["clock"] = None
-            if not options.verbose:     # the processes need not tell what nobody sees
-                wanted["trace"] = None
         wanted.update(others)
         try:
             return Bot(**wanted)
