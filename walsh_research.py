@@ -10592,19 +10592,15 @@ def option_parser() -> Any:
 
 def read_arguments(argv: Sequence[str]) -> Any:
     """The options as attributes, with `mode` and `urls`. Misuse: they cannot be meant."""
-    words = list(argv)
-    end = len(words)
-    if "--" in words:
-        end = words.index("--")
     parser = option_parser()
-    if "--mcp" in words[:end]:
+    if "--mcp" in argv:
         parser.set_defaults(max_wait=MCP_MAX_WAIT_SECONDS, timeout=MCP_TIMEOUT_SECONDS)
-    options, urls = parser.parse_known_args(words[:end])
-    for word in urls:
+    options, words = parser.parse_known_args(argv)
+    options.urls = [word for word in words if word != "--"]
+    for word in itertools.takewhile("--".__ne__, words):
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
             raise Misuse(f"{name} is no option, {nearest_option(name, vars(options))}")
-    options.urls = urls + words[end + 1:]
     options.mode = chosen_mode(options)
     return options
 
