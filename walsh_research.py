@@ -5609,8 +5609,7 @@ def inline_links(text: str) -> list[InlineLink]:
     brackets: collections.deque[tuple[int, bool, int]] = collections.deque(maxlen=MAX_OPEN_BRACKETS)
     unclosed: set[str] = set()          # what ends code or a comment and was looked for in vain
     at = 0
-    last_tail = text.rfind("](")
-    while at <= last_tail and len(found) < MAX_LISTED_ENTRIES:
+    while len(found) < MAX_LISTED_ENTRIES:
         mark = INLINE_MARK.search(text, at)
         if mark is None:
             break
@@ -5750,7 +5749,7 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
         if link.url and len(found[field]) < MAX_HEAD_LISTED:
             found[field].append(link)
     first: dict[str, str] = collections.defaultdict(str)
-    first.update((field, links[0].url) for field, links in found.items() if links)
+    first.update((field, links[0].url) for field, links in found.items())
     base = http_url(base_url, first["base"]) or base_url
     robots = ",".join(link.url for link in found[OWN_ROBOTS] or found["meta robots"])
     directives = dict.fromkeys(directive for _, directive in robots_tag_directives(robots))
@@ -5840,7 +5839,7 @@ def robots_directives(
     """
     by_agent: dict[str, list[str]] = collections.defaultdict(list)
     for header, value in headers:
-        if header.lower() == "x-robots-tag":
+        if header == "x-robots-tag":
             for agent, directive in robots_tag_directives(value):
                 by_agent[agent].append(directive)
     binding = by_agent[UA_TOKEN.lower()] or by_agent[""]
@@ -5954,7 +5953,7 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
 
 
 def sitemap_entry(fields: Fields) -> SitemapEntry:
-    url = absolute_url(fields["base"], first_field(fields, ("loc",)))
+    url = absolute_url(fields["base"], fields.get("loc", ""))
     lastmod = one_line(fields.get("lastmod", ""))
     return SitemapEntry(url, (url and lastmod) or None)
 
@@ -6030,7 +6029,6 @@ class XmlEntries:
         from xml.parsers import expat  # C, and nothing else of the xml package
 
         parser = self.parser = expat.ParserCreate("utf-8")
-        parser.buffer_text = True
         parser.UseForeignDTD(True)      # an entity that nobody declared is then no error
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
@@ -9097,8 +9095,8 @@ def attest(real_pace: bool = True, live: Iterable[Check] = ()) -> dict[str, Any]
 
 
 def is_shown(requirement: str, checks: Iterable[Check]) -> bool:
-    clauses = re.compile(requirement + "[a-d]?")
-    outcomes = {check.outcome for check in checks if clauses.fullmatch(check.clause)}
+    clauses = requirement + "[a-d]?"
+    outcomes = {check.outcome for check in checks if re.fullmatch(clauses, check.clause)}
     return outcomes == {"pass"}
 
 
