@@ -10455,17 +10455,6 @@ MODES = (       # the first holds
     "--attest",
     "--selftest",
 )
-BOT_OPTIONS = (
-    "cache_dir",
-    "origin",
-    "timeout",
-    "max_wait",
-    "max_bytes",
-    "unreachable",
-    "robots2",
-    "allow_private",
-    "tag",
-)
 EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
@@ -10791,12 +10780,17 @@ class Command:
     def make_bot(self, **others: Any) -> Bot:
         """A bot as the options want it. Misuse: they would break a promise."""
         options = self.options
-        wanted = {name: getattr(options, name) for name in BOT_OPTIONS}
+        wanted = {
+            name: value
+            for name, value in vars(options).items()
+            if name in Options._fields
+        }
         if options.selftest:            # the fixtures are asked for afresh
             wanted["cache_dir"] = None
             if not options.offline:     # R13, where it is known who asks
                 wanted["tag"] = options.tag or detect_identity(os.environ)
         wanted.update(
+            robots2=options.robots2,
             warn=self.warn,
             trace=self.trace,
             clock=self.clock if options.jobs == 1 else None,
