@@ -10594,12 +10594,11 @@ def read_arguments(argv: Sequence[str]) -> Any:
 
 # What people look for that is no option, and what there is instead.
 INSTEAD = {
-    "--no-robots": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
+    "--robots": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
     "--user-agent": "the User-Agent is always the bot's own",
     "--delay": "each host has its own pace (--max-wait bounds what is waited for)",
     "--no-cache": "want --cache-dir",
     "--output": "want --body, or the shell's > FILE",
-    "--threads": "want --jobs",
 }
 
 
@@ -10609,7 +10608,7 @@ def nearest_option(name: str, attributes: Iterable[str]) -> str:
 
     known = ["--" + attribute.replace("_", "-") for attribute in attributes]
     meant = {**{option: f"want {option}" for option in known}, **INSTEAD}
-    near = difflib.get_close_matches(name, meant, 1, 0.7)
+    near = difflib.get_close_matches(name, meant, 1, 0.69)
     return meant[near[0]] if near else "want one that --help shows"
 
 
