@@ -3601,7 +3601,7 @@ class TestR3c:
     @pytest.mark.parametrize(
         "changes, reason",
         rows(
-            ("blocked is an object", {"blocked": {}}, "blocked is an object"),
+            ("blocked is an object", {"blocked": {}}, "blocked is {}, want"),
             ("blocked is null", {"blocked": None}, "blocked is None"),
             ("an entry is a number", {"blocked": [1]}, "/blocked/0: domain is None"),
             ("a domain is a number", {"blocked": [{"domain": 1}]}, "/blocked/0: domain is 1"),
@@ -3612,7 +3612,7 @@ class TestR3c:
             (
                 "an endless schema",
                 {"schema": {"$ref": "#"}},
-                "validation: it is malformed.* a \\$ref leads",
+                "validation: /: \\$ref: leads back to itself",
             ),
             (
                 "a pattern",
@@ -3958,20 +3958,6 @@ class TestSchema:
             {"$ref": "#/$defs", "$defs": {}},
             {"$ref": "#/x", "x": {}},
             {"$ref": "#/const", "const": {}},
-            {"$ref": "#"},
-            {"allOf": [{"$ref": "#"}]},
-            {"not": {"$ref": "#"}},
-            {"anyOf": [True, {"$ref": "#"}]},
-            {"oneOf": [{"$ref": "#"}]},
-            {"if": {"$ref": "#"}},
-            {"then": {"$ref": "#"}},
-            {"else": {"$ref": "#"}},
-            {
-                "$defs": {
-                    "a": {"anyOf": [{"$ref": "#b"}]},
-                    "b": {"$anchor": "b", "dependentSchemas": {"x": {"$ref": "#/$defs/a"}}},
-                }
-            },
             {"properties": {"a": {"$id": "x"}}},
             {"$anchor": "a", "not": {"$anchor": "a"}},
             {"minLength": -1},
@@ -4145,6 +4131,25 @@ class TestSchema:
         began = time.process_time()
         assert is_valid(instance, schema) is does_hold
         assert time.process_time() - began < 5
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"$ref": "#"},
+            {"allOf": [{"$ref": "#"}]},
+            {"not": {"$ref": "#"}},
+            {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]},
+            {"oneOf": [{"$ref": "#"}, True]},
+            {"if": {"$ref": "#"}},
+            {"dependentSchemas": {"x": {"$ref": "#"}}},
+            {"$ref": "#a", "$defs": {"a": {"$anchor": "a", "anyOf": [{"$ref": "#"}]}}},
+        ],
+        ids=str,
+    )
+    def test_a_ref_that_leads_back_to_itself_passes_nothing(self, schema):
+        with pytest.raises(wr.SchemaViolation, match=r"\$ref: leads back") as caught:
+            wr.validate({"x": 1}, schema)
+        assert is_one_line(str(caught.value))
 
     def test_a_schema_too_deep_is_refused(self):
         schema = {}
@@ -4447,6 +4452,7 @@ class TestR9LlmsTxt:
             [
                 wr.LlmsLink("", "Before", "https://a.test/", ""),
                 wr.LlmsLink("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
+                wr.LlmsLink("Docs", "Two", "https://x.test/a/two.md", ""),
                 wr.LlmsLink("Optional", "Four", "https://x.test/four", "fourth"),
             ],
         )
@@ -4455,16 +4461,15 @@ class TestR9LlmsTxt:
     @pytest.mark.parametrize(
         "text, links",
         [
-            ("- [A](/a): see [B](/b)\n- [C](/c)", [("A", "/a", "see [B](/b)"), ("C", "/c", "")]),
-            ("- See [A](/a) or [B](/b)", [("A", "/a", "")]),
-            ("- [A](/a)\n  - [B](/b)\n\n  [C](/c)", [("A", "/a", ""), ("B", "/b", "")]),
+            ("- [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
+            ("- See [A](/a)\n  - [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
             ("- [A](javascript:x) or [B](/b)", [("B", "/b", "")]),
             ("- [A](/a): one\n- [C](/a): two", [("A", "/a", "one")]),
             ("[A](/a), [B](/b)", [("A", "/a", ", [B](/b)"), ("B", "/b", "")]),
             ("A [A](/a).\n\nB [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
         ],
     )
-    def test_a_list_item_gives_one_link_and_a_url_is_given_once(self, text, links):
+    def test_a_url_is_given_once_and_a_note_with_the_link_that_begins_a_block(self, text, links):
         document = wr.parse_llms_txt("## S\n\n" + text, "https://x.test/llms.txt")
         site = "https://x.test"
         assert document.links == [
@@ -4544,9 +4549,8 @@ class TestPages:
             ("noai, otherbot: none", ["noai"], "machine learning"),
             ("none, walsh-research: nosnippet", ["nosnippet"], "no extract"),
             ("*: max-snippet:5", ["max-snippet: 5"], ""),
-            ("unavailable_after: 25 Jun 2020 15:00:00 GMT", None, "has passed"),
-            ("unavailable_after: 2030-06-25", ["unavailable_after: 2030-06-25"], ""),
-            ("unavailable_after: soon", None, "not a date"),
+            ("unavailable_after: 25 Jun 2020 15:00:00 GMT", None, "after that date"),
+            ("unavailable_after: soon", ["unavailable_after: soon"], "after that date"),
         ],
     )
     def test_the_directives_that_bind_us(self, world, tag, directives, warned):
@@ -5002,7 +5006,7 @@ class TestSitemaps:
         "head, unit, mebibytes",
         [
             ("<urlset><url><loc>http://s.test/</loc></url><url><loc>", "a", 60),
-            ("http://s.test/\n", "\n", 2),
+            ("http://s.test/\n", "a\n", 2),
         ],
     )
     def test_a_gzip_bomb_is_cut_and_stays_small(self, head, unit, mebibytes):
@@ -5033,7 +5037,7 @@ class TestSitemaps:
                 body[at : at + dice.randrange(3)] = dice.choice(pieces)
             for parse in (wr.parse_feed, wr.parse_sitemap):
                 try:
-                    json.dumps(parse(bytes(body), base_url="http://base.test/").to_dict())
+                    json.dumps(parse(bytes(body), base_url="http://base.test/"))
                 except ValueError as error:
                     assert type(error) is ValueError and str(error)
 
@@ -8705,9 +8709,9 @@ class TestAttestation:
         self, monkeypatch, clause, outcome, conformant
     ):
         document = attested(monkeypatch, ALL_PASS, [(clause, "a fixture", outcome, "seen")])
-        assert document["conformant"] is conformant and document["checks"]["of"] == 21
+        assert document["conformant"] is conformant and sum(document["checks"].values()) == 21
         assert document["requirements"]["R2"] is (outcome == "skip" or clause == "13")
-        assert document["live_fixtures"]["of"] == 1
+        assert sum(document["live_fixtures"].values()) == 1
 
     @pytest.mark.parametrize(
         "owner, name, value, why",

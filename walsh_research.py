@@ -87,6 +87,7 @@ import operator
 import os
 import pickle
 import re
+import reprlib
 import signal
 import stat
 import sys
@@ -95,6 +96,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
+from html import escape, unescape
 from itertools import compress, islice
 from typing import (
     TYPE_CHECKING,
@@ -1355,7 +1357,6 @@ if TYPE_CHECKING:
     JsonObject = dict[str, Any]
     Path = tuple[Any, ...]  # of names and numbers, from the root of the instance
     Parts = Iterator[tuple[Path, Any, Any]]
-    KeywordTable = dict[str, tuple[tuple[type, ...], Any, Callable[..., Any]]]
 OBJECT = (dict,)
 ARRAY = (list,)
 TEXT = (str,)
@@ -1363,17 +1364,17 @@ NUMBER = (int, float)
 ANY = tuple(TYPES_OF_VALUES)
 
 
+BRIEF = reprlib.Repr()
+BRIEF.maxlevel = 2
+BRIEF.maxstring = 60
+
+
 def brief_value(value: Any) -> str:
     """A value for a message, whatever its size: one line, no control characters."""
-    if isinstance(value, dict):
-        return f"an object of {len(value)}"
-    if isinstance(value, list) and (len(value) > 8 or set(map(type, value)) - {str}):
-        return f"an array of {len(value)}"
-    if isinstance(value, int) and value.bit_length() > 200:
-        return f"an integer of {value.bit_length()} bits"  # `str` converts 4,300 digits
-    if isinstance(value, str):
-        value = value[:60]
-    return repr(value)[:200]
+    try:
+        return BRIEF.repr(value)[:200]
+    except ValueError:
+        return f"an integer of more than {MAX_JSON_DIGITS} digits"  # Python converts no more
 
 
 def json_key(value: Any) -> Any:
@@ -1394,9 +1395,7 @@ def has_type(wanted: Any, value: Any) -> bool:
     types = TYPES_OF_VALUES[type(value)]
     if isinstance(value, float) and value.is_integer():
         types = TYPES_OF_VALUES[int]
-    if isinstance(wanted, str):
-        return wanted in types
-    return any(name in types for name in wanted)
+    return any(name in wanted for name in types)  # one name, or many: none is part of another
 
 
 def is_multiple(step: Any, value: Any) -> bool:
@@ -1512,7 +1511,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 # The keywords: the types that they are about, what their value must be, and their function.
 # Of the keyword's value and the instance: whether it holds.
-ASSERTIONS: KeywordTable = {
+ASSERTIONS: JsonObject = {
     "type": (ANY, {"anyOf": [TYPE_NAME, TYPE_NAMES]}, has_type),
     "enum": (ANY, {"type": "array"}, lambda keys, value: json_key(value) in map(json_key, keys)),
     "const": (ANY, True, lambda key, value: json_key(value) == json_key(key)),
@@ -1533,7 +1532,7 @@ ASSERTIONS: KeywordTable = {
     "dependentRequired": (OBJECT, NAMES_MAP, has_dependents),
 }
 # Of `CompiledSchema.holds`, the keyword's value and the instance: whether it holds.
-COMBINATIONS: KeywordTable = {
+COMBINATIONS: JsonObject = {
     "not": (ANY, SCHEMA, lambda holds, part, value: not holds(part, value)),
     "anyOf": (ANY, SCHEMAS, lambda holds, parts, value: any(holds(part, value) for part in parts)),
     "oneOf": (ANY, SCHEMAS, lambda holds, parts, value: sum(holds(p, value) for p in parts) == 1),
@@ -1541,7 +1540,7 @@ COMBINATIONS: KeywordTable = {
         OBJECT, SCHEMA, lambda holds, part, value: all(holds(part, name) for name in value)),
 }
 # Of the compiled schema, the schema with the keyword and the instance: what holds against what.
-APPLICATORS: KeywordTable = {
+APPLICATORS: JsonObject = {
     "$ref": (ANY, STRING, referred_schema),
     "allOf": (ANY, SCHEMAS, all_schemas),
     "if": (ANY, SCHEMA, branch_of_if),
@@ -1555,8 +1554,6 @@ APPLICATORS: KeywordTable = {
 }
 KEYWORDS = {**ASSERTIONS, **COMBINATIONS, **APPLICATORS}
 ANNOTATION = (), True, bool  # what a keyword that is none here is
-# These apply their schemas to the same value as the schema that holds them.
-IN_PLACE = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
 SHAPES: JsonObject = {
     **{keyword: row[1] for keyword, row in KEYWORDS.items()},
     **dict.fromkeys(["then", "else"], SCHEMA),
@@ -1577,19 +1574,18 @@ def pointer_part(name: Any) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def subschemas(schema: Any) -> Iterator[tuple[str, str, Any]]:
-    """Keyword, place and schema of each that stands in a schema; the place is from this one."""
-    keywords = schema if isinstance(schema, dict) else {}
-    for keyword, value in keywords.items():
+def subschemas(schema: JsonObject) -> Iterator[tuple[str, Any]]:
+    """Place and schema of each that stands in a schema; the place is from this one."""
+    for keyword, value in schema.items():
         shape = SHAPES.get(keyword)
         if shape is SCHEMA:
-            yield keyword, f"/{keyword}", value
+            yield f"/{keyword}", value
         elif shape is SCHEMAS:
             for number, part in enumerate(value):
-                yield keyword, f"/{keyword}/{number}", part
+                yield f"/{keyword}/{number}", part
         elif shape is SCHEMA_MAP:
             for name, part in value.items():
-                yield keyword, f"/{keyword}/{pointer_part(name)}", part
+                yield f"/{keyword}/{pointer_part(name)}", part
 
 
 def violation(
@@ -1609,22 +1605,12 @@ class CompiledSchema:
 
     def __init__(self, root: Any) -> None:
         """ValueError where a pattern or a reference cannot be used."""
-        from graphlib import TopologicalSorter  # only where a schema is compiled
-
         self._root = root
         self._places: JsonObject = {}   # schemas by JSON Pointer and by $anchor
-        self.targets: JsonObject = {}   # schemas by $ref
+        self.targets: JsonObject = {}   # schemas by $ref, once all places are known
         self._read("", root)
-        applied = {}  # identities of schemas: which are applied to the same value
-        for schema in self._places.values():
-            parts = [part for keyword, _, part in subschemas(schema) if keyword in IN_PLACE]
-            if isinstance(schema, dict) and "$ref" in schema:
-                parts.append(self._resolve(schema["$ref"]))
-            applied[id(schema)] = list(map(id, parts))
-        try:
-            TopologicalSorter(applied).prepare()
-        except ValueError:
-            raise ValueError("a $ref leads back to itself without descending") from None
+        for reference in self.targets:
+            self.targets[reference] = self._resolve(reference)
 
     def _read(self, place: str, schema: Any) -> None:
         """Finds all schemas in one, and compiles their patterns."""
@@ -1639,7 +1625,9 @@ class CompiledSchema:
             self._places[anchor] = schema
         for pattern in [schema.get("pattern", ""), *schema.get("patternProperties", ())]:
             compile_pattern(pattern)
-        for _, step, part in subschemas(schema):
+        if "$ref" in schema:
+            self.targets[schema["$ref"]] = None
+        for step, part in subschemas(schema):
             self._read(place + step, part)
 
     def _resolve(self, reference: str) -> Any:
@@ -1651,7 +1639,6 @@ class CompiledSchema:
         target = self._places.get(unquote(fragment))
         if target is None or name not in ("", own_id):
             raise ValueError(f"$ref {brief_value(reference)} names no schema of this document")
-        self.targets[reference] = target
         return target
 
     def validate(self, instance: Any) -> None:
@@ -1659,7 +1646,7 @@ class CompiledSchema:
         try:
             self._check(self._root, instance, (), "false")
         except RecursionError:
-            message = "/: $ref: nests deeper than can be validated"
+            message = "/: $ref: leads back to itself, or the document nests too deep"
             raise SchemaViolation("", "$ref", message) from None
 
     def holds(self, schema: Any, value: Any) -> bool:
@@ -1694,15 +1681,10 @@ class CompiledSchema:
                 raise violation(path, keyword, value, wanted)
 
 
-@cache
-def meta_schema() -> CompiledSchema:
-    return CompiledSchema(META_SCHEMA)
-
-
 def compile_schema(schema: Any) -> CompiledSchema:
-    """R3c: UnsupportedSchema where it asserts what is not implemented, is malformed or endless."""
+    """R3c: UnsupportedSchema where it is malformed, or asserts what is not implemented."""
     try:
-        meta_schema().validate(schema)
+        CompiledSchema(META_SCHEMA).validate(schema)
         return CompiledSchema(schema)
     except (ValueError, RecursionError) as error:
         raise UnsupportedSchema(f"it is malformed, or not implemented here: {error}") from None
@@ -5343,10 +5325,6 @@ class Feed(NamedTuple):
     items: list[FeedItem]
     warning: str = ""           # where the document broke, if it did
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
-
 
 class SitemapEntry(NamedTuple):
     """An entry of a sitemap."""
@@ -5365,10 +5343,6 @@ class Sitemap(NamedTuple):
     kind: SitemapKind
     entries: list[SitemapEntry]
     warning: str = ""           # what was left out, if anything was
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
 
 
 class LlmsLink(NamedTuple):
@@ -5390,10 +5364,6 @@ class LlmsTxt(NamedTuple):
     title: str
     summary: str
     links: list[LlmsLink]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
 
 
 class PageMetadata(NamedTuple):
@@ -5435,26 +5405,9 @@ def cut_for_reading(body: bytes) -> tuple[bytes, str]:
     return body[:MAX_READ_BYTES], warning
 
 
-def held_bytes(value: Any) -> int:
-    """About how many bytes of memory plain data or a value tuple takes, with all that it holds."""
-    size_bytes: int = value.__sizeof__()
-    if isinstance(value, dict):
-        value = list(value.items())
-    if isinstance(value, (list, tuple)):
-        size_bytes += sum(map(held_bytes, value))
-    return size_bytes
-
-
-def unescaped(text: str) -> str:
-    """Character references resolved, in at most `MAX_FEED_TEXT` characters.
-
-    More may hold a number that is too long for Python to read.
-    """
-    if "&" not in text:
-        return text
-    from html import unescape  # two thousand names: read only where a document uses one
-
-    return unescape(text)
+def held_bytes(entry: NamedTuple) -> int:
+    """About how many bytes of memory an entry takes, with its texts."""
+    return sum(part.__sizeof__() for part in (entry, *entry))
 
 
 def one_line(text: str) -> str:
@@ -5463,8 +5416,8 @@ def one_line(text: str) -> str:
 
 
 def html_text(value: str) -> str:
-    """The same, with character references resolved."""
-    return one_line(unescaped(value[:MAX_FEED_TEXT]))
+    """The same, with character references resolved; of more, Python would read longer numbers."""
+    return one_line(unescape(value[:MAX_FEED_TEXT]))
 
 
 def absolute_url(base: str, reference: str) -> str:
@@ -5537,22 +5490,18 @@ class MarkdownBlock(NamedTuple):
 
     level: int                  # of a heading, from 1; 0 of a paragraph
     is_quoted: bool
-    item: int                   # the number of the innermost list item around it, from 1; else 0
     text: str
 
 
-# An open block quote or list item: what begins a line that goes on with it; the number of the list
-# item in the document, from 1, or 0 of a quote.
-BlockContainer = tuple[re.Pattern[str], int]
 NESTING_MARKS = ("quote", "item")
 
 
 def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     """The headings and paragraphs, in order; what is code or a comment is none."""
-    containers: list[BlockContainer] = []
+    # Of each open block quote or list item: what begins a line that goes on with it.
+    containers: list[re.Pattern[str]] = []
     lines: list[str] = []               # of the paragraph that is open
     code_end: re.Pattern[str] | None = None     # of the code or comment that is open
-    items = 0
     before = ""                         # the line before
     # LF, CR and CRLF end lines, and nothing else does.
     document = io.StringIO(text.removeprefix("\ufeff"), newline=None)
@@ -5563,7 +5512,7 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
         if "\t" in line:
             line = line[:MAX_TABBED].expandtabs(4) + line[MAX_TABBED:]
         depth = at = 0
-        for start, _ in containers:
+        for start in containers:
             going_on = start.match(line, at)
             if going_on is None:
                 break
@@ -5582,11 +5531,10 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
         while mark and mark.lastgroup in NESTING_MARKS and depth < MAX_MARKDOWN_NESTING:
             if lines:
                 yield markdown_block(lines, containers)
-            start, number = QUOTE_MARK, 0
+            start = QUOTE_MARK
             if mark.lastgroup == "item":
-                items += 1
-                start, number = re.compile(rf" {{{mark.end() - at}}}|\Z"), items
-            containers[depth:] = [(start, number)]
+                start = re.compile(rf" {{{mark.end() - at}}}|\Z")
+            containers[depth:] = [start]
             depth += 1
             at = mark.end()
             mark = BLOCK_MARK.match(line, at)
@@ -5614,13 +5562,12 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
 
 
 def markdown_block(
-    lines: list[str], containers: Iterable[BlockContainer], level: int = 0
+    lines: list[str], containers: Sequence[re.Pattern[str]], level: int = 0
 ) -> MarkdownBlock:
     """The block of these lines, which are then forgotten."""
     text = "\n".join(lines)
     lines.clear()
-    numbers = [number for _, number in containers]
-    return MarkdownBlock(level, 0 in numbers, max(numbers, default=0), text)
+    return MarkdownBlock(level, QUOTE_MARK in containers, text)
 
 
 class InlineLink(NamedTuple):
@@ -5638,8 +5585,7 @@ def inline_links(text: str) -> list[InlineLink]:
     brackets: collections.deque[tuple[int, bool, int]] = collections.deque(maxlen=MAX_OPEN_BRACKETS)
     unclosed: set[str] = set()          # what ends code or a comment and was looked for in vain
     at = 0
-    last_tail = text.rfind("](")
-    while at <= last_tail and len(found) < MAX_LISTED_ENTRIES:
+    while len(found) < MAX_LISTED_ENTRIES:
         mark = INLINE_MARK.search(text, at)
         if mark is None:
             break
@@ -5675,7 +5621,7 @@ def inline_links(text: str) -> list[InlineLink]:
 def mark_meaning(mark: re.Match[str]) -> str:
     """What an escape or a reference stands for, and of another mark in a title what it holds."""
     if mark[0][0] in "\\&":
-        return unescaped(mark[0].removeprefix("\\"))
+        return unescape(mark[0].removeprefix("\\"))
     return mark["code"] or mark["image"] or ""
 
 
@@ -5708,15 +5654,14 @@ def markdown_reading(text: str) -> tuple[str, list[Link]]:
 def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
-    Relative URLs are resolved; what is no http(s) URL even then is left out. A list item gives its
-    first link, and each URL is given once. A note is the text behind a link that begins its item.
-    At most `MAX_LISTED_BYTES` of links. Never raises.
+    Relative URLs are resolved; what is no http(s) URL even then is left out, and each URL is given
+    once. A note is the text behind a link that begins its list item, or its paragraph. At most
+    `MAX_LISTED_BYTES` of links. Never raises.
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
     title = summary = section = ""
     links: dict[str, LlmsLink] = {}
-    items: set[int] = set()     # list items that have given their link
     kept_bytes = 0
     for block in markdown_blocks(text):
         words = one_line(block.text)
@@ -5727,16 +5672,13 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
         elif block.is_quoted:
             summary = summary or words
         for found in inline_links(block.text):
-            if block.item in items or kept_bytes > MAX_LISTED_BYTES:
-                continue
+            if kept_bytes > MAX_LISTED_BYTES:
+                break
             url = http_url(base_url, found.destination)
-            if not url:
-                continue
-            if block.item:
-                items.add(block.item)
-            link = LlmsLink(section, found.title, url, found.note)
-            kept_bytes += held_bytes(link)
-            links.setdefault(url, link)
+            if url:
+                link = LlmsLink(section, found.title, url, found.note)
+                kept_bytes += held_bytes(link)
+                links.setdefault(url, link)
     return LlmsTxt(title, summary, list(links.values()))
 
 
@@ -5783,7 +5725,7 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
         if link.url and len(found[field]) < MAX_HEAD_LISTED:
             found[field].append(link)
     first: dict[str, str] = collections.defaultdict(str)
-    first.update((field, links[0].url) for field, links in found.items() if links)
+    first.update((field, links[0].url) for field, links in found.items())
     base = http_url(base_url, first["base"]) or base_url
     robots = ",".join(link.url for link in found[OWN_ROBOTS] or found["meta robots"])
     directives = dict.fromkeys(directive for _, directive in robots_tag_directives(robots))
@@ -5836,11 +5778,12 @@ ROBOTS_WARNINGS = {
     "notranslate": "no translation of it must be offered",
     "noai": "must not be used for machine learning",
     "noimageai": "its images must not be used for machine learning",
+    "unavailable_after": "must not be used after that date",
 }
 ROBOTS_ITEM = lazy_re(          # RFC 1123 puts a comma behind a weekday
     r"[^,]*unavailable_after\s*:\s*[a-z]+\s*,[^,]*|[^,]+")
 AGENT_NAME = lazy_re(           # no directive's, without a version; everybody's is none
-    rf"(?!(?:unavailable_after|max-[a-z-]+|{'|'.join(ROBOTS_WARNINGS)}) ?:)"
+    rf"(?!(?:max-[a-z-]+|{'|'.join(ROBOTS_WARNINGS)}) ?:)"
     r"(?=[^ :])(?:\*(?=[/ :])|([^ :/]*))(?:/[^ :]*)? ?: ?")
 
 
@@ -5865,37 +5808,26 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
 def robots_directives(
     headers: Iterable[tuple[str, str]],
     of_page: Iterable[str],
-    now: float | None,
 ) -> tuple[list[str], list[str]]:
     """(the directives that bind us, each once in order; a warning for each that forbids something).
 
     X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
-    Without `now` (Unix seconds) it is not known whether an `unavailable_after` has passed.
     """
     by_agent: dict[str, list[str]] = collections.defaultdict(list)
     for header, value in headers:
-        if header.lower() == "x-robots-tag":
+        if header == "x-robots-tag":
             for agent, directive in robots_tag_directives(value):
                 by_agent[agent].append(directive)
     binding = by_agent[UA_TOKEN.lower()] or by_agent[""]
     each_once = dict.fromkeys([*binding, *of_page])
     shown = filter(str.isprintable, each_once)
     directives = list(islice(shown, MAX_HEAD_LISTED))
-    warnings = {directive: directive_warning(directive, now) for directive in directives}
-    return directives, [f"{name}: {warning}" for name, warning in warnings.items() if warning]
-
-
-def directive_warning(directive: str, now: float | None) -> str:
-    """What a directive forbids, "" where that is nothing."""
-    name, _, date = directive.partition(": ")
-    if name != "unavailable_after":
-        return ROBOTS_WARNINGS.get(directive, "")
-    moment = date_moment(date)
-    if moment is None:
-        return "not a date, want one as in 25 Jun 2030 15:00:00 GMT"
-    if now is not None and moment <= utc_moment(now):
-        return "has passed, the page should no longer be used"
-    return ""
+    warnings = []
+    for directive in directives:
+        name = directive.partition(":")[0]
+        if name in ROBOTS_WARNINGS:
+            warnings.append(f"{directive}: {ROBOTS_WARNINGS[name]}")
+    return directives, warnings
 
 
 # 16e. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
@@ -5932,39 +5864,32 @@ ISO_DATE = lazy_re(             # W3C-DTF, RFC 3339
 SIGNED_ZONE = lazy_re(r"(?i)(?:gmt|utc?)(?=[+-]\d)")
 
 
-def date_moment(text: str) -> datetime | None:
-    """A date of W3C-DTF or RFC 822, in UTC; None where it is none.
+def feed_date(text: str) -> str:
+    """A date of W3C-DTF or RFC 822 as ISO 8601 in UTC; "" where it is none.
 
     It counts as UTC where it names no zone, or an unknown one (RFC 5322 4.3).
+    >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
+    '2004-01-02T00:48:21Z'
     """
-    # Only where a feed, or a robots directive, has a date.
+    # Only where a feed has a date.
     from datetime import datetime, timedelta, timezone
     from email.utils import parsedate_tz
 
     text = SIGNED_ZONE.sub("", text.strip()[:MAX_DATE_LENGTH])
     iso = ISO_DATE.fullmatch(text)
-    with suppress(ValueError, OverflowError, TypeError, IndexError):
+    try:
         if iso:
             day = f"{iso['year']}-{iso['month'] or '01'}-{iso['day'] or '01'}"
             zone = f"{iso['hours'] or '+00'}:{iso['minutes'] or '00'}"
-            moment = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
-            return moment.astimezone(timezone.utc).replace(tzinfo=None)
-        parsed = parsedate_tz(text) or parsedate_tz(f"{text} 00:00")
-        if parsed:
-            year, month, day_of_month, hour, minute, second = parsed[:6]
-            local = datetime(year, month, day_of_month, hour, minute, min(second, 59))
-            return local - timedelta(seconds=parsed[9] or 0)
-    return None
-
-
-def feed_date(text: str) -> str:
-    """The same as ISO 8601 in UTC, or "".
-
-    >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
-    '2004-01-02T00:48:21Z'
-    """
-    moment = date_moment(text)
-    if moment is None:
+            zoned = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
+            moment = zoned.astimezone(timezone.utc).replace(tzinfo=None)
+        else:
+            parsed = parsedate_tz(text) or parsedate_tz(f"{text} 00:00")
+            if not parsed:
+                return ""
+            second = min(parsed[5], 59)
+            moment = datetime(*parsed[:5], second) - timedelta(seconds=parsed[9] or 0)
+    except (ValueError, OverflowError, TypeError, IndexError):
         return ""
     return f"{moment.isoformat()}Z"
 
@@ -6004,7 +5929,7 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
 
 
 def sitemap_entry(fields: Fields) -> SitemapEntry:
-    url = absolute_url(fields["base"], first_field(fields, ("loc",)))
+    url = absolute_url(fields["base"], fields.get("loc", ""))
     lastmod = one_line(fields.get("lastmod", ""))
     return SitemapEntry(url, (url and lastmod) or None)
 
@@ -6039,11 +5964,9 @@ XML_FORBIDDEN = dict.fromkeys({*range(32), 0xFFFE, 0xFFFF} - set(b"\t\n\r"))
 
 def mended_slip(slip: re.Match[str]) -> str:
     """The same in XML without a DTD: HTML's entities are letters, a bare & or < is itself."""
-    from html import escape
-
     if slip[0].startswith("<!"):
         return slip[0]
-    return escape(unescaped(slip[0]))
+    return escape(unescape(slip[0]))
 
 
 def pieces_of(document: AnyStr) -> Iterator[AnyStr]:
@@ -6082,7 +6005,6 @@ class XmlEntries:
         from xml.parsers import expat  # C, and nothing else of the xml package
 
         parser = self.parser = expat.ParserCreate("utf-8")
-        parser.buffer_text = True
         parser.UseForeignDTD(True)      # an entity that nobody declared is then no error
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
@@ -6177,18 +6099,6 @@ def link_relation(attributes: Fields) -> str:
 
 
 # Feeds.
-def feed_text(body: bytes | str, content_type: str) -> str:
-    """The text of a feed, by the first of the likely codecs in which all of it can be read."""
-    from codecs import getincrementaldecoder
-
-    if isinstance(body, str):
-        return body
-    for codec in body_codecs(body, content_type):
-        with suppress(UnicodeDecodeError):
-            return getincrementaldecoder(codec)().decode(body)  # but for a letter cut at its end
-    return decode_body(body, content_type)
-
-
 def json_fields(holder: Any, base: str) -> Fields:
     """The fields of a feed or an item in JSON; of what is no object, none."""
     fields = {"base": base}
@@ -6235,7 +6145,9 @@ def parse_feed(
     >>> feed.items[0]
     FeedItem(title='AT&T', url='https://wal.sh/a', id='', published='')
     """
-    text = feed_text(body, content_type).lstrip("\ufeff \t\r\0")
+    if isinstance(body, bytes):
+        body = decode_body(body, content_type)
+    text = body.lstrip("\ufeff \t\r\0")
     if text.lstrip().startswith("{"):
         return json_feed(text.encode("utf-8", "replace"), base_url)
     text = XML_SLIP.sub(mended_slip, from_root(text), MAX_MENDED_SLIPS)
@@ -6247,7 +6159,7 @@ def parse_feed(
 
 
 # Sitemaps.
-URL_LINE = lazy_re(r"(?i)https?://[^\s/?#]\S*")
+URL_LINE = lazy_re(r"(?i)\s*(https?://[^\s/?#]\S*)\s*")
 
 
 def unpacked(body: bytes) -> Iterator[bytes]:
@@ -6268,14 +6180,11 @@ def unpacked(body: bytes) -> Iterator[bytes]:
 
 
 def lines_of(texts: Iterable[str]) -> Iterator[str]:
-    """The lines, which LF, CR or CRLF ends, of a text that comes in pieces."""
-    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    """The lines, which LF, CR or CRLF ends, of a text that comes in pieces; no empty ones."""
     torn = ""                   # the line that the next piece goes on with
-    for text in texts:
-        *lines, torn = (torn[:MAX_FEED_TEXT] + newlines.decode(text)).split("\n")
-        yield from lines
-    if torn:
-        yield torn
+    for text in itertools.chain(texts, ("\n",)):
+        *lines, torn = re.split("[\r\n]", torn[:MAX_FEED_TEXT] + text)
+        yield from filter(None, lines)
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
@@ -6287,8 +6196,6 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod=None)]
     """
-    from codecs import iterdecode
-
     if isinstance(body, str):
         body = body.encode("utf-8", "replace")
     pieces = pieces_of(body)
@@ -6296,7 +6203,7 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
         pieces = unpacked(body)
     first = next(pieces, b"")
     codec = body_codecs(first, "")[0]
-    texts: Iterator[str] = iterdecode(
+    texts: Iterator[str] = codecs.iterdecode(
         itertools.chain((first,), pieces),
         codec,
         "replace",
@@ -6308,9 +6215,9 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
         entries, warning = listed(map(sitemap_entry, found.read(texts)))
         kind: Any = found.head["kind"]
     else:
-        lines = (line.strip() for line in lines_of(itertools.chain((beginning,), texts)))
-        urls = (line if URL_LINE.fullmatch(line) else "" for line in lines)
-        entries, warning = listed(SitemapEntry(url, None) for url in urls)
+        lines = lines_of(itertools.chain((beginning,), texts))
+        urls = map(URL_LINE.fullmatch, lines)
+        entries, warning = listed(SitemapEntry(url[1] if url else "", None) for url in urls)
         kind = "text" if entries else ""
     if not kind:
         raise ValueError(f"no sitemap: {warning or 'no line is an absolute URL'}: line 1")
@@ -7327,7 +7234,7 @@ class Bot(Fetcher):
         if answer.body:
             reading = read_metadata(answer.body, content_type, visit.wire)
         asked = reading.robots_directives
-        directives, cautions = robots_directives(answer.headers, asked, self.now())
+        directives, cautions = robots_directives(answer.headers, asked)
         warnings = [*reading.warnings, *cautions]
         if answer.body and not is_text(answer.body, content_type):
             media_type = media_type_of(content_type) or "the body"
@@ -7987,14 +7894,14 @@ class Sandbox:
 
     def bot(self, **options: Any) -> Bot:
         """A bot in memory, whose origin this is: it may speak to loopback, and knows no proxy."""
-        defaults = {
+        return Bot(**{
             "cache_dir": None,
             "origin": self.origin,
             "allow_private": True,
             "transport": HttpTransport(allow_private=True, proxies={}),
             "clock": self.clock,
-        }
-        return Bot(**{**defaults, **options})
+            **options,
+        })
 
     def serve(self, handler: Any) -> None:
         """One request on the server's side of the socket, answered as in memory."""
@@ -8657,7 +8564,6 @@ class ScenarioRun(Run):
 
     def __init__(self) -> None:
         import json
-        import logging
         import tempfile
         self.folder = tempfile.mkdtemp()
         self.site = "https://site.test"     # of each path
@@ -8665,18 +8571,12 @@ class ScenarioRun(Run):
         self.clock = VirtualClock(MAY_23)
         self.publisher = Sandbox(0.0, origin="https://wal.sh", clock=self.clock)
         self.list = json.loads(self.publisher.answers[LIST_PATH][2])
-        self.log = io.StringIO()
-        self.handler = logging.StreamHandler(self.log)
-        self.logger = logging.getLogger("walsh_research")
-        self.logger.addHandler(self.handler)
-        self.logger.propagate = False
+        self.log: list[str] = []            # warnings about the run
         self.bot = self.bot_of()
 
     def close(self) -> None:
         import shutil
         self.bot.close()
-        self.logger.removeHandler(self.handler)
-        self.logger.propagate = True
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def do(self, step: str) -> str:
@@ -8703,8 +8603,13 @@ class ScenarioRun(Run):
 
     def bot_of(self, **options: Any) -> Bot:
         """A bot with the bot's own defaults but for what a simulation needs."""
-        options.setdefault("cache_dir", self.folder)
-        return Bot(transport=self.publisher, clock=self.clock, **options)
+        return Bot(**{
+            "cache_dir": self.folder,
+            "transport": self.publisher,
+            "clock": self.clock,
+            "warn": self.log.append,
+            **options,
+        })
 
     def short_url(self, url: str) -> str:
         """A URL as scenarios write it."""
@@ -8833,19 +8738,19 @@ class ScenarioRun(Run):
         urls = [f"https://h{number}.test{path}" for number in range(24)]
         results = self.bot.run(urls)
         words = sorted(set(map(self.said, results)))
-        times = collections.defaultdict(list)
-        for hit in self.publisher.hits:
-            times[hit.url].append(hit.time)
-        moments = list(zip(*[times[url] for url in urls]))
-        pauses = [0.0]
-        for earlier, later in zip(moments, moments[1:]):
-            pauses = [
+        pauses = []
+        for url in urls:
+            times = [hit.time for hit in self.publisher.hits if hit.url == url]
+            pauses.append([
                 after - before - 0.05
-                for before, after in zip(earlier, later)
-            ]
-            power = math.ceil(math.log2(max(pauses)))
+                for before, after in zip(times, times[1:])
+            ])
+        rounds = list(zip(*pauses))
+        for longest in map(max, rounds):
+            power = math.ceil(math.log2(longest))
             words.append(str(2**power))
-        words.append("spread" if max(pauses) - min(pauses) > 8 else "alike")
+        last = rounds[-1]
+        words.append("spread" if max(last) - min(last) > 8 else "alike")
         self.publisher.hits.clear()
         return " ".join(words)
 
@@ -8873,7 +8778,7 @@ class ScenarioRun(Run):
 
     def logged(self, topic: str) -> bool:
         """Whether a warning about the run named the topic (R10: MUST log it)."""
-        return topic in self.log.getvalue()
+        return any(topic in line for line in self.log)
 
 
 # 19d. Real processes, sockets and clocks.
@@ -8929,7 +8834,7 @@ class ProcessRun(ScenarioRun):
     def by_proxy(self, url: str) -> str:
         """A fetch by way of a proxy: a CONNECT is a request too."""
         transport = HttpTransport(proxies={"https": self.site})
-        bot = Bot(None, transport=transport, clock=self.clock)
+        bot = self.bot_of(cache_dir=None, transport=transport)
         return self.said(bot.fetch(url))
 
     def process(self, text: str) -> str:
@@ -9156,28 +9061,27 @@ def attest(real_pace: bool = True, live: Iterable[Check] = ()) -> dict[str, Any]
         "user_agent": observed["exact UA on every request"],
         "requirements": requirements,
         "conformant": not failures and all(requirements.values()),
-        "checks": count_outcomes(offline),
+        "checks": count_outcomes(check.outcome for check in offline),
         "failures": failures,
         "skips": [check.to_dict() for check in offline if check.outcome == "skip"],
     }
     if fixtures:
-        document["live_fixtures"] = count_outcomes(fixtures)
+        document["live_fixtures"] = count_outcomes(check.outcome for check in fixtures)
     return document
 
 
 def is_shown(requirement: str, checks: Iterable[Check]) -> bool:
-    clauses = re.compile(requirement + "[a-d]?")
-    outcomes = {check.outcome for check in checks if clauses.fullmatch(check.clause)}
+    clauses = requirement + "[a-d]?"
+    outcomes = {check.outcome for check in checks if re.fullmatch(clauses, check.clause)}
     return outcomes == {"pass"}
 
 
-def count_outcomes(checks: Sequence[Check]) -> dict[str, int]:
-    counts = collections.Counter(check.outcome for check in checks)
+def count_outcomes(outcomes: Iterable[str]) -> dict[str, int]:
+    counts = collections.Counter(outcomes)
     return {
         "passed": counts["pass"],
         "failed": counts["fail"],
         "skipped": counts["skip"],
-        "of": len(checks),
     }
 
 
@@ -9702,9 +9606,12 @@ def tool_answer(
     `said` is ours alone, `fields` are as the tool's outputSchema has them, and `foreign` is what
     a site wrote: a text, or JSON-ready data.
     """
+    import json  # only for harnesses
+
     texts = [said]
     if foreign:
-        texts = [said + FOREIGN_SAID, foreign if isinstance(foreign, str) else json_text(foreign)]
+        quoted = foreign if isinstance(foreign, str) else json.dumps(foreign, ensure_ascii=False)
+        texts = [said + FOREIGN_SAID, quoted]
     return {
         "content": [{"type": "text", "text": text} for text in texts],
         "structuredContent": {"reason": said, **fields},
@@ -9725,18 +9632,6 @@ def in_lines(value: Any) -> Any:
     if len(value) > len(items):
         items.append({"left_out": len(value) - len(items)})
     return items
-
-
-def json_text(value: Any, ascii_only: bool = False) -> str:
-    """JSON in one line."""
-    import json  # only for harnesses
-
-    return json.dumps(
-        value,
-        ensure_ascii=ascii_only,
-        allow_nan=False,
-        separators=(",", ":"),
-    )
 
 
 def not_fetched(value: Decision | Result, now: float) -> str:
@@ -10097,7 +9992,7 @@ class McpServer(SystemClock):
         self._requests: list[HarnessRequest] = []   # that wait; the first is being served
         self._first_lock = threading.Lock()         # held while the first is aborted, or leaves
         self._arrived = threading.Semaphore(0)      # one for each, and one for the end
-        self._began_at = self._told_at = 0.0        # of the first, on the monotonic clock
+        self._began_at = 0.0                        # of the first, on the monotonic clock
         self._reader = threading.Thread(target=self._read_all, daemon=True)
 
     # --- The thread that serves -------------------------------------------
@@ -10121,7 +10016,7 @@ class McpServer(SystemClock):
 
     def _serve_first(self, request: HarnessRequest, bot: Bot) -> None:
         """The request that has waited longest; no answer, where it was cancelled."""
-        self._began_at = self._told_at = time.monotonic()
+        self._began_at = time.monotonic()
         reply: dict[str, Any] = {}
         with suppress(CallCancelled):
             reply = reply_to(request, bot)
@@ -10145,13 +10040,12 @@ class McpServer(SystemClock):
         raise CallCancelled
 
     def _tell_progress(self, request: HarnessRequest, seconds_left: float) -> None:
-        """To who gave a token, once a second."""
-        now = time.monotonic()
+        """To who gave a token."""
         token = request.meta.get("progressToken")
-        if token is not None and now >= self._told_at + PROGRESS_SECONDS:
-            self._told_at = now
+        if token is not None:
+            progress = time.monotonic() - self._began_at
             said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
-            params = {"progressToken": token, "progress": now - self._began_at, "message": said}
+            params = {"progressToken": token, "progress": progress, "message": said}
             self._send({"method": "notifications/progress", "params": params})
 
     # --- The thread that reads --------------------------------------------
@@ -10207,7 +10101,9 @@ class McpServer(SystemClock):
 
     def _send(self, message: dict[str, Any]) -> None:
         """A line on stdout, in ASCII: some readers of lines end one at other letters, too."""
-        line = json_text({"jsonrpc": "2.0", **message}, ascii_only=True)
+        import json  # only for harnesses
+
+        line = json.dumps({"jsonrpc": "2.0", **message})
         with self._sink_lock:
             self._sink.write(line.encode() + b"\n")
             self._sink.flush()
@@ -10304,8 +10200,7 @@ $requests
 
 def in_one_line(parts: Iterable[Any]) -> str:
     """The parts that say something, in one line."""
-    said = [str(part) for part in parts if part]
-    return ", ".join(said)
+    return ", ".join(map(str, filter(None, parts)))
 
 
 def counted(count: int, noun: str) -> str:
@@ -10347,20 +10242,17 @@ class Report:
     def _add(self, result: Mapping[str, Any]) -> None:
         outcome = result["outcome"]
         asked_host = host_of(result["final_url"])
-        started = None
+        starts = []
         for request in result["requests"]:
             host = host_of(request["url"])
             reported = reported_request(request)
             self.requests[host].append(reported)
-            # Redirects and retries need not keep Crawl-delay.
-            if request["kind"] == "target" and started is None:
-                started = (host, reported.at)
-        if started is not None:
-            host, at = started
+            if request["kind"] == "target":
+                starts.append((host, reported.at))
+        for host, at in starts[:1]:     # redirects and retries need not keep Crawl-delay
             pace = MIN_REQUEST_INTERVAL
             if host == asked_host:      # else the line has the Crawl-delay of another host
-                delay = as_number(result["crawl_delay"])
-                pace = max(pace, delay)
+                pace = max(pace, as_number(result["crawl_delay"]))
             self.starts[host].append((at, pace))
         self.outcomes[outcome] += 1
         if outcome in ("denied", "deferred", "failed"):
@@ -10378,23 +10270,21 @@ class Report:
         from string import Template
 
         hosts = sorted(self.requests, key=lambda host: -len(self.requests[host]))
-        times = [0.0]
-        if hosts:
-            requests = itertools.chain(*self.requests.values())
-            times = [request.at for request in requests]
+        requests = itertools.chain(*self.requests.values())
+        times = [request.at for request in requests] or [0.0]
         first, last = min(times), max(times)
-        outcomes = []
-        for outcome, count in self.outcomes.items():
-            outcomes.append(f"{count} {outcome}")
+        outcomes = [
+            f"{count} {outcome}"
+            for outcome, count in self.outcomes.items()
+        ]
         reasons = []
         for ending, count in self.reasons.items():
             outcome, gate, host, _ = ending
             cells = [outcome, gate, host, count, *self.firsts[ending]]
-            reasons.append([escaped(cell) for cell in cells])
+            reasons.append(list(map(escaped, cells)))
         rows = [self.host_row(host, first, last) for host in hosts]
         lists = map(self.request_list, hosts[:MAX_REPORT_ROWS])
-        template = Template(REPORT_PAGE)
-        page = template.substitute(
+        page = Template(REPORT_PAGE).substitute(
             outcomes=escaped(in_one_line(outcomes)),
             first=iso_utc(first),
             last=iso_utc(last),
@@ -10403,12 +10293,11 @@ class Report:
             reasons=html_table(reasons),
             requests="".join(lists),
         )
-        octets = page.encode("ascii", "xmlcharrefreplace")
-        return octets.decode()
+        return page.encode("ascii", "xmlcharrefreplace").decode()
 
     def request_list(self, host: str) -> str:
         requests = self.requests[host][:MAX_REPORT_ROWS]
-        lines = "\n".join([request.line for request in requests])
+        lines = "\n".join(request.line for request in requests)
         summary = f"<summary>{escaped(host)}</summary>"
         return f"<details>{summary}<pre>{lines}</pre></details>\n"
 
@@ -10435,19 +10324,17 @@ class Report:
     def closest(self, host: str) -> str:
         """Of two targets the closest, beside the pace that robots.txt asked for by then."""
         starts = sorted(self.starts[host])
-        gaps = []
-        for number in range(1, len(starts)):
-            before, _ = starts[number - 1]
-            at, pace = starts[number]
-            gap = at - before
-            gaps.append((gap - pace, gap, pace))
+        gaps = [
+            (at - before - pace, pace)
+            for (before, _), (at, pace) in zip(starts, starts[1:])
+        ]
         if not gaps:
             return "-"
-        spare, gap, pace = min(gaps)
+        spare, pace = min(gaps)
         style = "good"
         if spare < -0.002:              # times have whole milliseconds
             style = "bad"
-        return f'<span class="{style}">{gap:.2f} s</span> of {pace:g} s'
+        return f'<span class="{style}">{spare + pace:.2f} s</span> of {pace:g} s'
 
 
 def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
@@ -10470,20 +10357,15 @@ def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
 
 def html_table(rows: Sequence[Sequence[str]]) -> str:
     """The rows of a table, of cells that are HTML already."""
-    left_out = len(rows) - MAX_REPORT_ROWS
-    lines = []
-    for row in rows[:MAX_REPORT_ROWS]:
-        cells = "<td>".join(row)
-        lines.append(f"<tr><td>{cells}</tr>")
-    if left_out > 0:
-        lines.append(f"<tr><td>and {left_out} more</tr>")
-    return "\n".join(lines)
+    shown = list(rows[:MAX_REPORT_ROWS])
+    if len(rows) > len(shown):
+        shown.append([f"and {len(rows) - len(shown)} more"])
+    lines = map("<td>".join, shown)
+    return "\n".join(f"<tr><td>{line}" for line in lines)
 
 
 def escaped(value: Any) -> str:
     """As text of a page: one line, and nothing of it is markup."""
-    from html import escape
-
     line = printable(str(value), 500)
     return escape(line)
 
@@ -10548,17 +10430,6 @@ MODES = (       # the first holds
     "--discover",
     "--attest",
     "--selftest",
-)
-BOT_OPTIONS = (
-    "cache_dir",
-    "origin",
-    "timeout",
-    "max_wait",
-    "max_bytes",
-    "unreachable",
-    "robots2",
-    "allow_private",
-    "tag",
 )
 EXIT_CODES = (0, 4, 3, 1, 2)    # a later one prevails
 EXIT_INTERRUPTED = 130
@@ -10684,31 +10555,26 @@ def option_parser() -> Any:
 
 def read_arguments(argv: Sequence[str]) -> Any:
     """The options as attributes, with `mode` and `urls`. Misuse: they cannot be meant."""
-    words = list(argv)
-    end = len(words)
-    if "--" in words:
-        end = words.index("--")
     parser = option_parser()
-    if "--mcp" in words[:end]:
+    if "--mcp" in argv:
         parser.set_defaults(max_wait=MCP_MAX_WAIT_SECONDS, timeout=MCP_TIMEOUT_SECONDS)
-    options, urls = parser.parse_known_args(words[:end])
-    for word in urls:
+    options, words = parser.parse_known_args(argv)
+    options.urls = [word for word in words if word != "--"]
+    for word in itertools.takewhile("--".__ne__, words):
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
             raise Misuse(f"{name} is no option, {nearest_option(name, vars(options))}")
-    options.urls = urls + words[end + 1:]
     options.mode = chosen_mode(options)
     return options
 
 
-# What people look for that is no option, by a part of its name, and what there is instead.
-NEAREST = {
-    "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
-    "agent": "the User-Agent is always the bot's own",
-    "delay": "each host has its own pace (--max-wait bounds what is waited for)",
-    "cache": "want --cache-dir",
-    "out": "want --body, or the shell's > FILE",
-    "thread": "want --jobs",
+# What people look for that is no option, and what there is instead.
+INSTEAD = {
+    "--robots": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
+    "--user-agent": "the User-Agent is always the bot's own",
+    "--delay": "each host has its own pace (--max-wait bounds what is waited for)",
+    "--no-cache": "want --cache-dir",
+    "--output": "want --body, or the shell's > FILE",
 }
 
 
@@ -10717,13 +10583,9 @@ def nearest_option(name: str, attributes: Iterable[str]) -> str:
     import difflib
 
     known = ["--" + attribute.replace("_", "-") for attribute in attributes]
-    near = difflib.get_close_matches(name, known, 1, 0.8)
-    if near and "robot" not in name:  # nobody who wants to ignore robots.txt means --robots2
-        return f"want {near[0]}"
-    for part, meant in NEAREST.items():
-        if part in name:
-            return meant
-    return "want one that --help shows"
+    meant = {**{option: f"want {option}" for option in known}, **INSTEAD}
+    near = difflib.get_close_matches(name, meant, 1, 0.69)
+    return meant[near[0]] if near else "want one that --help shows"
 
 
 def chosen_mode(options: Any) -> str:
@@ -10841,15 +10703,12 @@ class TickingClock(SystemClock):
 
     def __init__(self, tick: Callable[[float], None]) -> None:
         self._tick = tick
-        self.slept_seconds = 0.0
 
     def sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while seconds > 0.0:
             self._tick(seconds)
-            step = min(seconds, STATUS_TICK_SECONDS)
-            time.sleep(step)
-            self.slept_seconds += step
+            time.sleep(min(seconds, STATUS_TICK_SECONDS))
             seconds = until - time.monotonic()
 
 
@@ -10896,20 +10755,21 @@ class Command:
     def make_bot(self, **others: Any) -> Bot:
         """A bot as the options want it. Misuse: they would break a promise."""
         options = self.options
-        wanted = {name: getattr(options, name) for name in BOT_OPTIONS}
+        wanted = {
+            name: value
+            for name, value in vars(options).items()
+            if name in Options._fields
+        }
         if options.selftest:            # the fixtures are asked for afresh
             wanted["cache_dir"] = None
             if not options.offline:     # R13, where it is known who asks
                 wanted["tag"] = options.tag or detect_identity(os.environ)
         wanted.update(
+            robots2=options.robots2,
             warn=self.warn,
             trace=self.trace,
-            clock=self.clock,
+            clock=self.clock if options.jobs == 1 else None,
         )
-        if options.jobs > 1:
-            wanted["clock"] = None
-            if not options.verbose:     # the processes need not tell what nobody sees
-                wanted["trace"] = None
         wanted.update(others)
         try:
             return Bot(**wanted)
@@ -11110,15 +10970,12 @@ class Command:
         self.counts["repeated"] = 0             # they are no targets
         names = [name for name in (*OUTCOMES, "not reached") if self.counts[name]]
         outcomes = in_one_line([f"{self.counts[name]} {name}" for name in names])
-        parts = [f"{counted(self.count, 'target')}: {outcomes}"]
+        targets = counted(self.count, "target")
         requests = counted(self.bot.requests, "request")
-        parts.append(f"{requests} in {spell_seconds(self.spent_seconds)}")
-        if self.clock.slept_seconds >= 0.05:
-            parts.append(f"waited {spell_seconds(self.clock.slept_seconds)}")
         self.status()
         if is_terminal(sys.stderr):
             write_error("\n")
-        log("; ".join(parts))
+        log(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
 
     def body(self) -> None:
         """The bytes of one target, which is asked for without validators."""
@@ -11252,11 +11109,7 @@ class Command:
                     check.check,
                     [check.observed],
                 )
-        summary = {
-            "passed": self.counts["pass"],
-            "failed": self.counts["fail"],
-            "skipped": self.counts["skip"],
-        }
+        summary = count_outcomes(self.counts.elements())
         if self.options.json:
             self.show_object({"summary": summary})
         else:
