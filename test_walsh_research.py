@@ -831,8 +831,7 @@ class TestR5:
     def test_a_hold_is_never_shortened(self, world):
         world.web.update({A: answer(status=429, retry_after=7200)})
         world.bot().fetch(A)
-        bot = world.bot()
-        bot.limiter.start("a.test", 1.0, 0.0, 0.0)
+        world.bot().limiter.hold_host("a.test", NOW + 5, "target", "a shorter one")
         assert world.bot().may_fetch(A, wait=False).retry_at == NOW + 7200
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 500, 502, 504])
@@ -6471,6 +6470,7 @@ UNREAD_TYPES = """
 """.split()
 CHARSETS = [  # a name on the web, the codec that it means, and a text in it
     ("klingon", "utf-8", "é"),
+    ("windows-125", "utf-8", "é"),
     ("latin1", "cp1252", "“é"),
     ("GB2312", "gb18030", "語"),
     ("shift_jis", "cp932", "①"),
@@ -8673,7 +8673,7 @@ class TestAttestation:
         copy.parent.chmod(0o755)
         document = json.loads(done.stdout)
         assert document["failures"] == document["skips"] == [] and done.stderr == b""
-        assert document["checks"]["of"] > 40
+        assert document["checks"]["passed"] > 40
         assert document["conformant"] is True and done.returncode == 0
         assert document["requirements"] == dict.fromkeys(CHECKLIST, True)
         assert document["contract"] == "walsh-research-attestation/v1"

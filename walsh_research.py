@@ -2261,8 +2261,10 @@ def charset_codec(label: str) -> str | None:
     """The Python codec for a charset's name on the web; None for one that is not read."""
     name = label.lower().removeprefix("x-").replace("windows-", "cp")
     name = CODEC_BY_NAME.get(name, name)
-    with suppress(LookupError):
+    try:
         name = codecs.lookup(name).name
+    except LookupError:
+        return None
     codec = CODEC_BY_NAME.get(name, name)
     return codec if re.fullmatch(LETTER_CODECS, codec) else None
 
@@ -10568,13 +10570,14 @@ def read_arguments(argv: Sequence[str]) -> Any:
     return options
 
 
-# What people look for that is no option, and what there is instead.
-INSTEAD = {
-    "--robots": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
-    "--user-agent": "the User-Agent is always the bot's own",
-    "--delay": "each host has its own pace (--max-wait bounds what is waited for)",
-    "--no-cache": "want --cache-dir",
-    "--output": "want --body, or the shell's > FILE",
+# What people look for that is no option, by a part of its name, and what there is instead.
+NEAREST = {
+    "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
+    "agent": "the User-Agent is always the bot's own",
+    "delay": "each host has its own pace (--max-wait bounds what is waited for)",
+    "cache": "want --cache-dir",
+    "out": "want --body, or the shell's > FILE",
+    "thread": "want --jobs",
 }
 
 
@@ -10583,9 +10586,13 @@ def nearest_option(name: str, attributes: Iterable[str]) -> str:
     import difflib
 
     known = ["--" + attribute.replace("_", "-") for attribute in attributes]
-    meant = {**{option: f"want {option}" for option in known}, **INSTEAD}
-    near = difflib.get_close_matches(name, meant, 1, 0.69)
-    return meant[near[0]] if near else "want one that --help shows"
+    near = difflib.get_close_matches(name, known, 1, 0.8)
+    if near and "robot" not in name:  # nobody who wants to ignore robots.txt means --robots2
+        return f"want {near[0]}"
+    for part, meant in NEAREST.items():
+        if part in name:
+            return meant
+    return "want one that --help shows"
 
 
 def chosen_mode(options: Any) -> str:
