@@ -196,6 +196,8 @@ class World:
         self.hits.clear()
 
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as under nohup; processes inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # or any temporary folder
 
 
