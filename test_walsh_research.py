@@ -1027,6 +1027,13 @@ class TestR7:
         assert bot.fetch(A, fresh=True).body == b"z"
         assert "If-None-Match" not in world.hits[-1].headers
 
+    def test_a_304_that_repeats_no_validator_keeps_it(self, world):
+        modified = "Sat, 23 May 2026 00:00:00 GMT"
+        world.web[A] = [answer("x", last_modified=modified), 304, 304]
+        bot = world.bot()
+        assert [bot.fetch(A).outcome for _ in range(3)] == ["fetched", "unchanged", "unchanged"]
+        assert world.hits[-1].headers["If-Modified-Since"] == modified
+
     def test_a_304_that_nobody_asked_for_is_a_failure(self, world):
         world.web[A] = 304
         assert world.bot().fetch(A).outcome == "failed"
@@ -1169,6 +1176,13 @@ class TestR9:
 
 class TestR13:
     """The tag goes to the origin's own host, at transmission, behind the gates."""
+
+    def test_a_location_that_repeats_the_tag_leads_to_the_page_without(self, world):
+        tagged = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
+        there = ORIGIN + "/there"
+        world.web.update({ORIGIN + "/page" + tagged: moved(there + tagged), there + tagged: "x"})
+        result = world.bot(tag="walsh/research@afd2c01").fetch(ORIGIN + "/page")
+        assert result.ok and result.final_url == there
 
     def test_the_tag_is_sent_to_the_origin_alone_and_no_gate_sees_it(self, world):
         tagged = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
@@ -5381,6 +5395,26 @@ class TestRobots2InTheBot:
         assert bot.may(PLACE + "/no", "train").gate == "R2"
         assert bot.may("https://b.test/", "train").gate == "R3"
 
+    def test_robots_txt_decides_before_robots2_txt_is_asked_for(self, world):
+        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no"
+        assert world.bot(robots2=True).fetch(PLACE + "/no").gate == "R2"
+        assert not world.asked("robots2")
+
+    def test_a_use_that_is_allowed_once_is_asked_for_again(self, world):
+        world.web[FILE] = "train: ask"
+        world.web[PLACE + QUESTION.format("train")] = [permits("allow-once"), permits("deny")]
+        bot = world.bot(robots2=True)
+        assert [bot.may(PLACE + "/x", "train").allowed for _ in range(2)] == [True, False]
+
+    def test_what_is_allowed_once_holds_through_the_wait_for_its_request(self, world):
+        ask = PLACE + QUESTION.format("crawl")
+        world.web.update({FILE: "crawl: ask", ask: permits("allow-once")})
+        world.web.update({PLACE + "/robots.txt": "User-agent: *\nCrawl-delay: 600"})
+        world.web.update({PLACE + "/1": "x", PLACE + "/2": "x"})
+        bot = world.bot(robots2=True, max_wait=3600.0)
+        assert bot.fetch(PLACE + "/1").ok and bot.fetch(PLACE + "/2").ok
+        assert world.asked().count(ask) == 2
+
     def test_a_misspelt_use_is_an_error(self, world):
         with pytest.raises(ValueError):
             world.bot(robots2=True).may(PLACE + "/", "trian")
@@ -7990,6 +8024,19 @@ class TestResultLines:
         done = run("--check", DOC)
         assert done.code == 1 and lines_of(done)[0] == ("WAIT", "R5", DOC)
         assert "again at 2026-05-24T00:00:0" in done.out and DOC not in world.asked()
+
+    def test_check_says_when_the_next_request_may_leave(self, run, world):
+        world.web[DOC] = "x"
+        run(DOC)
+        world.at += 0.5
+        assert "the next may leave in 0.5 s" in run("--check", DOC).out
+
+    def test_what_discovery_read_lately_is_told_and_not_asked_again(self, run, world):
+        world.web.update({DOC: "x", DOC + "2": "x", TOP + "/llms.txt": "# Site\n- [Doc](/doc.md)"})
+        run("--discover", DOC)
+        done = run("--discover", DOC + "2")
+        assert f"{TOP}/llms.txt  asked 1 s ago" in done.out
+        assert world.asked().count(TOP + "/llms.txt") == 1
 
     def test_check_explains_each_gate_and_asks_for_no_target(self, run, world):
         world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /no\nCrawl-delay: 5"

@@ -2028,7 +2028,11 @@ def too_soon(known: KnownSource, min_age: float, now: float) -> str:
 
 
 def spell_seconds(seconds: float) -> str:
-    """For people: 2.345 is "2.3 s", 90 is "90 s", 7200 is "2 h"."""
+    """A span for people.
+
+    >>> spell_seconds(2.345), spell_seconds(90), spell_seconds(120)
+    ('2.3 s', '90 s', '2 min')
+    """
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{round(seconds / size, 1):g} {unit}"
@@ -6968,7 +6972,7 @@ class Robots2Store(RobotsStore):
 class AnswerStore(PolicyStore):
     """The answers to robots2's questions, by site and directive with a blank between them.
 
-    An allow or a deny holds for a day, an allow-once for one request, anything else for minutes.
+    An allow or a deny holds for a day, else it is minutes; an allow-once is for one request.
     """
 
     kind = "ask"
@@ -7020,8 +7024,6 @@ class AnswerStore(PolicyStore):
             expires_at = max(ending.due_at, now + 1.0)
         elif answer.cacheable:
             expires_at = now + ROBOTS2_ASK_TTL_SECONDS
-        elif answer.decision == "allow-once":       # for the visit that waits for it
-            expires_at = max(visit.deadline, expires_at)
         answer = answer._replace(expires_at=expires_at)
         self._held[key] = answer
         if answer.cacheable:
