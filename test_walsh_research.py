@@ -1429,9 +1429,9 @@ class TestR4a:
         assert process.stdout.readline() == "ready\n"
         return process
 
-    def test_four_processes_keep_a_second_between_their_requests(self, publisher, tmp_path):
+    def test_three_processes_keep_a_second_between_their_requests(self, publisher, tmp_path):
         read_policies(tmp_path, publisher)
-        pages = ["/allowed", "/allowed.html", "/allowed.md", "/page"]
+        pages = ["/allowed", "/allowed.md", "/page"]
         processes = [self.start(publisher, tmp_path, page) for page in pages]
         try:
             for process in processes:
@@ -1442,9 +1442,9 @@ class TestR4a:
             for process in processes:
                 process.kill()
                 process.wait(10)
-        assert words == ["fetched\n"] * 4
+        assert words == ["fetched\n"] * 3
         times = sorted(hit.time for hit in publisher.hits if hit.path in pages)
-        assert len(times) == 4
+        assert len(times) == 3
         assert min(later - sooner for sooner, later in zip(times, times[1:])) >= 0.99
 
     def test_a_killed_process_holds_no_host(self, publisher, tmp_path, monkeypatch):
@@ -3540,7 +3540,7 @@ class TestR3a:
                 forms.add(database.normalize("NFKC", character))
             return len(forms) > 1 or unicodedata.category(character) in ("Cf", "Mn")
 
-        points = [*range(0x80, 0x3400), *range(0xF900, 0x10800), *range(0x1D400, 0x20000)]
+        points = [*range(0x80, 0x3400), *range(0xF900, 0x10000), *range(0x1D400, 0x1D800)]
         asked = {}
         for point in points:
             if not is_mapped(chr(point)) or "." in unicodedata.normalize("NFKC", chr(point)):
@@ -3551,7 +3551,7 @@ class TestR3a:
             except ValueError:  # section 4 refuses it
                 continue
         held = adopted(*asked)
-        assert len(held) == len(asked) > 5000
+        assert len(held) == len(asked) > 4000
         for host, key in asked.items():
             assert held.blocks(key).domain == host, ascii(host)
 
@@ -6921,7 +6921,7 @@ class TestTransport:
     def test_a_dead_address_leaves_time_for_the_next(self, names):
         with Player() as player, silent_address("127.0.0.3", player.port):
             names["many.test"] = ["127.0.0.2", "127.0.0.3", "127.0.0.1"]
-            assert send(f"http://many.test:{player.port}/", timeout=1.0).body == b"hello"
+            assert send(f"http://many.test:{player.port}/", timeout=0.6).body == b"hello"
 
     # --- TLS ---
 
@@ -7152,7 +7152,7 @@ class TestTransport:
             assert python(FORK, player.url) == ("0 hello\n", "")
         assert player.paths() == [["/", "/"], ["/"]]
 
-    @pytest.mark.parametrize("name, sent, stage", **named(STAGES))
+    @pytest.mark.parametrize("name, sent, stage", **named(STAGES[::2]))
     @pytest.mark.parametrize("is_tls", [False, True], ids=["http", "https"])
     def test_abort_ends_the_exchange(self, name, sent, stage, is_tls, tmp_path, authority):
         door, tls = transport(), tls_server(tmp_path) if is_tls else None
@@ -8446,7 +8446,7 @@ class TestSignals:
             process.stdout.readline()
             process.send_signal(signal.SIGINT)
             with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(0.5)
+                process.wait(0.3)
             process.terminate()
             assert process.wait(10) == 143
         finally:
@@ -9328,7 +9328,6 @@ class TestLoneCopy:
         )
 
     def test_it_runs_with_no_site_no_home_and_no_network(self, tmp_path):
-        assert self.alone(tmp_path, "--version").stdout.startswith("walsh_research ")
         done = self.alone(tmp_path, "ftp://a.test/")
         assert done.returncode == 1 and done.stdout.startswith("FAIL")
         assert "Traceback" not in done.stderr
