@@ -8997,6 +8997,10 @@ def break_of(row):
 ROWS = [break_of(row) for row in BREAKS.strip("\n").replace("\n  ", " ").split("\n")]
 
 
+# What `breaks` alone shows in full: it takes seconds, and TestR4a fails as well without a lock.
+QUICK_ROWS = [row for row in ROWS if row.name != "no lock between processes"]
+
+
 @functools.lru_cache(maxsize=None)
 def compiled(statement):
     flags = __future__.annotations.compiler_flag
@@ -9030,8 +9034,9 @@ class TestBreaks:
         assert len({row.name for row in ROWS}) == len(ROWS) >= 40
         assert {row.clause for row in ROWS} == {*CHECKLIST, "R4c"}
         assert sum(row.is_real for row in ROWS) <= 4
+        assert all(row.apply(SOURCE) != SOURCE for row in ROWS)
 
-    @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.clause} {row.name}")
+    @pytest.mark.parametrize("row", QUICK_ROWS, ids=lambda row: f"{row.clause} {row.name}")
     def test_a_broken_copy_does_not_attest_its_clause(self, row, tmp_path):
         module = broken_module(row, tmp_path / "walsh_research.py")
         text, start = module.SCENARIOS, module.ScenarioRun
