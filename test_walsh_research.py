@@ -9043,7 +9043,8 @@ class TestBreaks:
         if row.is_real:
             text, start = module.PROCESSES, module.ProcessRun
         checks = [check for check in text.split("\n\n") if check.startswith(row.clause + " ")]
-        outcomes = (module.measured(start, check).outcome for check in reversed(checks))
+        # Two threads of a busy machine may go one after the other by themselves, so all are thrice.
+        outcomes = (module.measured(start, check).outcome for check in checks[::-1] * 3)
         first = next(outcome for outcome in outcomes if outcome != "pass")
         assert first == "fail"
 
