@@ -15,7 +15,6 @@ import copy
 import doctest
 import errno
 import functools
-import gc
 import gzip
 import http.client
 import http.server
