@@ -192,7 +192,8 @@ RENAME_PAUSES_SECONDS = (0.01, 0.02, 0.04, 0.08)  # before a rename is tried aga
 MAX_HEAD_BYTES = 256 * 1024  # of status lines and headers on the wire, 1xx answers included
 MAX_ADDRESSES_TRIED = 8  # a name with 4,000 would make a port scanner of us
 PIECE_BYTES = 16 * 1024  # read, or decoded, at a time
-PIN_SECONDS = 60.0  # what a name resolved to is held for the requests that follow
+LOOK_UP_SECONDS = 10.0  # of a request's time, for a name
+PIN_SECONDS = 60.0  # what a look-up gave, or why nothing, is held for the requests that follow
 MAX_PINS = 256  # names held so; a run may visit 10^6
 MAX_KEPT_SECONDS = 15.0  # an open connection, between two requests to the same place
 UNSAID_CLOSE_SECONDS = 0.005  # after an answer, until a connection counts as kept
@@ -2607,6 +2608,7 @@ CACHE_FOLDERS = {
     "darwin": {"HOME": "/Library/Caches/walsh-research"},
     "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
+BEFORE = " before"  # behind the name of an entry: the one that it replaced
 # All files of a cache but its locks. No byte of a name was chosen by a server.
 CACHE_FILE = lazy_re(r"([a-z0-9]+)-[0-9a-f]{32}\.pickle\Z")
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
@@ -2633,8 +2635,11 @@ def name_digest(name: str) -> str:
 
 
 def entry_digest(kind: str, name: str, pieces: Iterable[bytes]) -> bytes:
-    """The SHA-256 of an entry's name and payload, so that no entry can pass for another."""
-    header = f"{CACHE_FORMAT}\0{kind}\0{name}\0"
+    """The SHA-256 of an entry's name and payload, so that no entry can pass for another.
+
+    One and the one before it have the same, since a file is not written anew to be renamed.
+    """
+    header = f"{CACHE_FORMAT}\0{kind}\0{name.removesuffix(BEFORE)}\0"
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
     for piece in pieces:
         digest.update(piece)
@@ -2652,7 +2657,7 @@ def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
     """ValueError: a file or folder that somebody else may have written must not be believed."""
     if not is_kind(status.st_mode):
         raise ValueError(f"is no {kind}")
-    if sys.platform == "win32":  # Windows keeps owners and modes elsewhere.
+    if not hasattr(os, "geteuid"):  # Windows keeps owners and modes elsewhere, WebAssembly none.
         return
     if status.st_uid != os.geteuid():
         raise ValueError("belongs to another user")
@@ -2661,7 +2666,8 @@ def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
 
 
 def open_privately(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    # A FIFO in the place of a lock would be waited for until somebody reads it.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
 
 
 def date_file(path: str, at: float) -> None:
@@ -2767,6 +2773,11 @@ class Cache:
         while self._memory_bytes[kind] > MAX_REMEMBERED_BYTES.get(kind, math.inf):
             self._forget(kind, next(iter(self._memory[kind])))  # the oldest
         return False
+
+    def set_aside(self, kind: str, name: str) -> None:
+        """The entry's file is that of the one before from now on: no second copy takes room."""
+        with suppress(OSError):  # it is in memory alone
+            replace_file(self._path(kind, name), self._path(kind, name + BEFORE))
 
     def exists(self, kind: str, name: str) -> bool:
         """Whether such an entry was ever stored, be it readable or not. In doubt it was (R3b)."""
@@ -2898,10 +2909,14 @@ def sweep_file(file: os.DirEntry[str], now: float) -> None:
 # sleeps. A decision from the cache needs none of the modules that these functions import.
 
 FIELD_TEXT = rb"[\t\x20-\x7e\x80-\xff]*"  # RFC 9110 5.5: no control characters
-FIELD_NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
+FIELD_NAME = rb"([!#$%&'*+.^_`|~0-9A-Za-z-][\t !#$%&'*+.^_`|~0-9A-Za-z-]*)"  # blanks are odd
+STATUS_LINE = lazy_re(rb"(HTTP/1\.[0-9]) [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
 # A header, the continuation of one, or the blank line behind the last.
 HEADER_LINE = lazy_re(rb"(?:(?:" + FIELD_NAME + rb":|[ \t])" + FIELD_TEXT + rb")?\r?\n")
+FRAMING_FIELDS = (b"content-length", b"transfer-encoding")
+OUR_CODINGS = ("gzip", "x-gzip", "deflate")
+# Content codings that hide a body from us. Any other name says nothing, as in browsers.
+CODINGS = frozenset((*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz"))
 
 
 if TYPE_CHECKING:
@@ -3004,22 +3019,34 @@ if hasattr(os, "register_at_fork"):
 class AnswerFile(io.BufferedReader):
     """What http.client reads an answer from.
 
-    It takes a line without a colon for the end of the headers, and a bare CR for the end of a line.
+    It takes a line without a colon, or with a blank before that, for the end of the headers, and
+    a bare CR for the end of a line.
     """
 
     in_head = True
     is_first_line = True
+    leaves_out = False  # the header under way, and its continuations
 
     def readline(self, limit: int | None = -1, /) -> bytes:
         line = super().readline(limit)
-        if self.in_head:
+        while self.in_head:
             wanted = STATUS_LINE if self.is_first_line else HEADER_LINE
-            if not wanted.fullmatch(line):
+            found = wanted.fullmatch(line)
+            name = found and found[1]  # None of a continuation too
+            joined = b"".join((name or b"").split())
+            is_framing = name != joined and joined.lower() in FRAMING_FIELDS
+            if not found or is_framing:
                 said = printable(line.decode("latin-1"), 60)
                 raise ConnectionError(f"broken line in the head: {said}")
             self.is_first_line = line in (b"\r\n", b"\n")  # then 1xx was not the answer
-            if line.strip():  # RFC 9110 5.5: blanks at its end are no part of a value
-                line = line.rstrip() + b"\r\n"
+            if name:
+                self.leaves_out = name.rstrip() != joined
+                line = joined + line[len(name) :]  # RFC 9112 5.1: no blank before the colon
+            if self.is_first_line or not self.leaves_out:
+                if line.strip():  # RFC 9110 5.5: blanks at its end are no part of a value
+                    line = line.rstrip() + b"\r\n"
+                break
+            line = super().readline(limit)
         return line
 
     def close(self) -> None:
@@ -3061,12 +3088,13 @@ class Exchange(io.RawIOBase):
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
-            final = final or isinstance(error, ValueError)  # as a bad certificate is
+            is_lasting = isinstance(error, ValueError)  # as a bad certificate is
+            final = final or is_lasting
             reason = f"{stage}: {cause_of(error)}"
             if self.is_cancelled:
                 final = True
                 reason = f"cancelled ({stage})"
-            elif time.monotonic() >= self.ends_at:
+            elif time.monotonic() >= self.ends_at and not is_lasting:
                 reason = f"no complete answer within {self.seconds:g} s ({stage})"
             raise TransportError(reason, final) from None
 
@@ -3200,12 +3228,13 @@ def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
     """The decoded body, and whether it was cut at `limit` bytes."""
-    coding = ", ".join(answer.headers.get_all("content-encoding", [])).lower()
+    listed = ",".join(answer.headers.get_all("content-encoding", [])).lower()
+    codings = [name for name in map(str.strip, listed.split(",")) if name in CODINGS]
     pieces = iter(lambda: answer.read(PIECE_BYTES), b"")
-    if coding in ("gzip", "x-gzip", "deflate"):
+    if len(codings) == 1 and codings[0] in OUR_CODINGS:
         pieces = inflated_pieces(pieces)
-    elif coding not in ("", "identity"):
-        raise ValueError(f"Content-Encoding {printable(coding, 60)!r} is not what we asked for")
+    elif codings:
+        raise ValueError(f"Content-Encoding {printable(listed, 60)!r} is not what we asked for")
     # Nothing but a robots.txt is useful in part.
     elif (answer.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
@@ -3221,14 +3250,15 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
 # 12c. Names and proxies.
 
 
-def look_up(host: str, exchange: Exchange) -> list[str]:
-    """The IP addresses of a name, none where it does not exist. OSError: there is no answer.
+def look_up(host: str, seconds: float) -> tuple[list[str], str]:
+    """The IP addresses of a name, or why there are none.
 
-    The system's resolver knows no deadline: it has a thread, which may be left behind.
+    The system's resolver knows no deadline: it has a thread, which may be left behind. Where no
+    thread can be started it has this one, for as long as it takes.
     """
     import socket
 
-    found: Any = TimeoutError()
+    found: Any = TimeoutError(f"its look-up had no answer within {seconds:.3g} s")
     done = _thread.allocate_lock()
 
     def ask() -> None:
@@ -3241,13 +3271,16 @@ def look_up(host: str, exchange: Exchange) -> list[str]:
         done.release()
 
     done.acquire()
-    _thread.start_new_thread(ask, ())
-    done.acquire(timeout=exchange.remaining_seconds())
+    try:
+        _thread.start_new_thread(ask, ())
+    except RuntimeError:
+        ask()
+    done.acquire(timeout=seconds)
     if isinstance(found, OSError):
-        if found.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)):
-            return []
-        raise found
-    return [address[0] for *_, address in found]
+        if found.errno not in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)):
+            return [], f"{host}: {cause_of(found)}"
+        found = []
+    return [address[0] for *_, address in found], f"{host} does not exist"
 
 
 def environment_proxies() -> dict[str, str]:
@@ -3302,11 +3335,13 @@ class HttpTransport:
     None for those of the environment.
     """
 
+    name_seconds = LOOK_UP_SECONDS
+
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        # By host: until when the resolver's answer holds (monotonic), and its IP addresses.
-        self.pins: dict[str, tuple[float, list[str]]] = {}
+        # By host: until when a look-up holds (monotonic), its IP addresses, or why there are none.
+        self.pins: dict[str, tuple[float, list[str], str]] = {}
         self.tls_context: ssl.SSLContext | None = None
         self.exchange = Exchange(0.0)  # the last one
 
@@ -3349,6 +3384,8 @@ class HttpTransport:
         refusal = host_refusal(target.host)  # also behind a proxy
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
+        if sys.platform in ("emscripten", "wasi"):
+            raise TransportError("there are no sockets here, want Bot(transport=...)", final=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
         port = target.port or DEFAULT_PORTS[target.scheme]
         site = UrlParts(target.scheme, None, target.host, port, "", "")
@@ -3358,16 +3395,18 @@ class HttpTransport:
         """Of the site, refused if any is not public; or of the proxy, whatever they are."""
         _, site, proxy = route
         host = (proxy or site).host.strip("[]")
-        held_until, addresses = self.pins.get(host, (-math.inf, []))
+        held_until, addresses, trouble = self.pins.get(host, (-math.inf, [], ""))
         if time.monotonic() >= held_until:
-            addresses = look_up(host, exchange)
+            seconds = min(exchange.remaining_seconds(), self.name_seconds)
+            addresses, trouble = look_up(host, seconds)
             if len(self.pins) >= MAX_PINS:
                 self.pins.clear()
-            self.pins[host] = time.monotonic() + PIN_SECONDS, addresses
+            self.pins[host] = time.monotonic() + PIN_SECONDS, addresses, trouble
         if not addresses:
-            is_known = any(pinned for _, pinned in self.pins.values())  # some other name is
-            hint = "" if is_known else ", or there is no network"
-            raise ValueError(f"{host} does not exist{hint}")
+            # The list's name has none either.
+            if len(self.pins) > 1 and not any(pinned for _, pinned, _ in self.pins.values()):
+                trouble += "; there seems to be no network"
+            raise ValueError(trouble)
         if not self.allow_private and proxy is None:
             for refusal in filter(None, map(address_refusal, addresses)):
                 raise TransportError(f"{host}: {refusal}", final=True, refused=True)
@@ -3410,6 +3449,8 @@ class HttpTransport:
         with exchange.during("answer"):
             answer = exchange.answer(request.method)
             received = header_pairs(answer)
+            if answer.status in (204, 304):  # RFC 9112 6.3: no body, whatever its headers say
+                answer.chunked = False
         if answer.status == 407 and plain_proxy:
             raise TransportError("proxy: wants other credentials (407)", final=True)
         body, is_cut = b"", False
@@ -3475,6 +3516,19 @@ if TYPE_CHECKING:
 Clock = Any  # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
+def clock_of_system() -> Callable[[], float]:
+    """Seconds that go on while the machine sleeps, where it has such a clock.
+
+    `time.monotonic` stands still then: after a night the list would count as fresh.
+    """
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):  # of Linux, of macOS
+        with suppress(AttributeError, OSError):
+            read = partial(time.clock_gettime, getattr(time, name))
+            read()
+            return read
+    return time.monotonic
+
+
 class SystemClock:
     """The clock of a real run."""
 
@@ -3483,7 +3537,7 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    monotonic = staticmethod(time.monotonic)
+    monotonic = staticmethod(clock_of_system())
     time = staticmethod(time.time)
 
 
@@ -3770,7 +3824,7 @@ class BlocklistStore(PolicyStore):
 
     def _load_list(self) -> None:
         """The list of the cache, or the one before it where that does not hold."""
-        for name in (self._origin, f"{self._origin} before"):
+        for name in (self._origin, self._origin + BEFORE):
             entry = self._cache.load("blocklist", name)
             fetched_at = as_number(entry.get("fetched_at")) if isinstance(entry, dict) else NEVER
             if fetched_at <= self.state.fetched_at:  # what is in force is as new
@@ -3786,7 +3840,7 @@ class BlocklistStore(PolicyStore):
 
     def is_lost(self) -> bool:
         """Whether a list was held once and cannot be used: then R3b must not open the gate."""
-        names = (self._origin, f"{self._origin} before")
+        names = (self._origin, self._origin + BEFORE)
         return self.blocklist is None and any(self._cache.exists("blocklist", n) for n in names)
 
     def _note(self, **changes: Any) -> None:
@@ -3846,9 +3900,8 @@ class BlocklistStore(PolicyStore):
 
     def _adopt(self, blocklist: Blocklist) -> None:
         """The list is in force. The one before it stays on disk, so that one is always whole."""
-        before = self._cache.load("blocklist", self._origin)
-        if before is not None:
-            self._cache.store("blocklist", f"{self._origin} before", before)
+        if self._cache.load("blocklist", self._origin) is not None:
+            self._cache.set_aside("blocklist", self._origin)
         now = max(self._now(), self.state.fetched_at + 0.001)  # the clock may have gone back
         entry = {"fetched_at": now, "list": blocklist.to_entry(), **self._validators._asdict()}
         self._cache.store("blocklist", self._origin, entry)
@@ -10328,11 +10381,11 @@ class TickingClock(SystemClock):
         self._tick = tick
 
     def sleep(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
+        until = self.monotonic() + seconds
         while seconds > 0.0:
             self._tick(seconds)
             time.sleep(min(seconds, STATUS_TICK_SECONDS))
-            seconds = until - time.monotonic()
+            seconds = until - self.monotonic()
 
 
 class Command:
