@@ -1834,6 +1834,26 @@ class TestR3b:
         other = world.bot().fetch(B)
         assert other.ok if which == "the newest" else final(other) == ("deferred", "R3")
 
+    def test_a_new_list_needs_no_room_for_a_second_copy_of_the_old_one(self, world, monkeypatch):
+        domains = [f"h{number}.test" for number in range(2000)]
+        world.web.update({BLOCKLIST_URL: blocklist(*domains), A: "x"})
+        assert world.bot().fetch(A).ok
+        [held] = world.folder.glob("blocklist-*")
+        room = 2.5 * held.stat().st_size
+
+        def full(number):
+            if sum(file.stat().st_size for file in world.folder.iterdir()) > room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        for day in (1, 2):
+            world.at += DAY
+            world.web[BLOCKLIST_URL] = blocklist(*domains, "a.test")
+            assert world.bot().fetch(A).gate == "R3"
+        assert len(list(world.folder.glob("blocklist-*"))) == 2
+        world.web[BLOCKLIST_URL] = 500
+        assert world.bot().fetch(A).gate == "R3"
+
     def test_a_304_from_where_no_validators_were_sent_keeps_no_list_current(self, world):
         elsewhere = "https://www.wal.sh/list"
         world.web.update({BLOCKLIST_URL: answer(blocklist("b.test"), etag='"1"'), A: "x"})
@@ -1929,6 +1949,46 @@ class TestR12:
         world.web.update({BLOCKLIST_URL: blocklist(refresh="PT5M"), A: opts_out})
         result = world.bot(max_wait=1000).fetch(A)
         assert final(result) == ("denied", "R3") and world.asked().count(A) == 1
+
+    def test_a_bot_in_a_laptop_that_slept_asks_again(self, world):
+        """Time goes on by the monotonic clock, so that has to go on while the machine sleeps."""
+        world.web[A] = "x"
+        with world.bot() as bot:
+            bot.fetch(A)
+            world.forget()
+            world.at += 30 * 3600
+            assert bot.fetch(A).at == pytest.approx(NOW + 30 * 3600, abs=5)
+        assert world.asked()[:2] == [BLOCKLIST_URL, ROBOTS]
+
+    @pytest.mark.parametrize(
+        "known, chosen",
+        [
+            ({"CLOCK_BOOTTIME": 7, "CLOCK_MONOTONIC": 1}, 7),
+            ({"CLOCK_MONOTONIC": 1}, 1),
+            ({"CLOCK_BOOTTIME": 0, "CLOCK_MONOTONIC": 1}, 1),
+            ({}, None),
+        ],
+    )
+    def test_the_clock_is_one_that_goes_on_in_sleep(self, monkeypatch, known, chosen):
+        def read(clock):
+            if not clock:
+                raise OSError(errno.EINVAL, "the kernel does not know it")
+            return clock * 1000.0
+
+        for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
+            monkeypatch.delattr(time, name, raising=False)
+        for name, number in known.items():
+            monkeypatch.setattr(time, name, number, raising=False)
+        monkeypatch.setattr(time, "clock_gettime", read, raising=False)
+        spec = importlib.util.spec_from_file_location("a_copy", MODULE)
+        copied = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "a_copy", copied)
+        spec.loader.exec_module(copied)
+        clock = copied.SYSTEM_CLOCK
+        if chosen is None:
+            assert clock.monotonic is time.monotonic
+        else:
+            assert clock.monotonic() == chosen * 1000.0
 
     def test_a_time_from_the_future_is_stale(self, world):
         world.web[A] = "x"
@@ -8008,6 +8068,42 @@ class TestResultLines:
             done.code == 1 and "a.test does not exist; there seems to be no network\n" in done.out
         )
 
+    @pytest.mark.parametrize("room, code", [(10**6, 0), (300, 1)])
+    @pytest.mark.parametrize("options", [["--json"], []])
+    def test_without_a_buffer_every_line_is_whole_or_the_code_is_1(
+        self, run, world, monkeypatch, room, code, options
+    ):
+        targets = [f"{TOP}/{number}" for number in range(16)]
+        world.web.update(dict.fromkeys(targets, "words"))
+        out = Unbuffered(room)
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8", write_through=True))
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        assert wr.main([*options, *targets]) == code
+        assert out.data.count(b"\n") == 16 or (code == 1 and len(out.data) == room)
+
+    @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="`>>` is for writing alone")
+    @pytest.mark.parametrize(
+        "torn, options, kept",
+        [
+            ("OK    2", ["--json"], "OK    2\n"),
+            ("OK\n", ["--json"], "OK\n"),
+            ("", ["--json"], ""),
+            ("begun ", ["--body"], "begun "),
+        ],
+    )
+    def test_a_torn_last_line_of_a_file_is_ended_first(
+        self, run, world, monkeypatch, tmp_path, torn, options, kept
+    ):
+        world.web[DOC] = '{"words": 5}'
+        file = tmp_path / "results"
+        file.write_text(torn)
+        with open(file, "a") as out:
+            monkeypatch.setattr(sys, "stdout", out)
+            monkeypatch.setattr(sys, "stderr", io.StringIO())
+            assert wr.main([*options, DOC]) == 0
+        found = file.read_text()
+        assert found.startswith(kept + "{") and json.loads(found[len(kept) :])
+
     def test_json_is_an_object_a_line_with_what_people_read_first(self, run, world):
         world.web[DOC] = answer("x" * 5, content_type="text/plain\x85", title="\u2028")
         done = run("--json", DOC, TOP + "/gone", DOC + "#again")
@@ -8154,6 +8250,24 @@ class TestResultLines:
 # --- --body -------------------------------------------------------------------
 
 
+class Unbuffered(io.RawIOBase):
+    """A stdout as PYTHONUNBUFFERED has it, where the disk takes some bytes at a time, then none."""
+
+    def __init__(self, room):
+        self.room = room
+        self.data = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        if len(self.data) == self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = min(len(data), 77, self.room - len(self.data))
+        self.data += bytes(data[:count])
+        return count
+
+
 class TestBody:
     """One page, its bytes alone."""
 
@@ -8212,6 +8326,17 @@ class TestBody:
     def test_too_long_a_body_is_not_written(self, run, world, monkeypatch):
         world.web[DOC] = "x" * 2000
         assert self.body(monkeypatch, "--max-bytes", "1k", DOC)[:2] == (1, b"")
+
+    @pytest.mark.parametrize("room, code", [(30_000, 0), (29_999, 1)])
+    def test_without_a_buffer_every_byte_is_written_or_the_code_is_1(
+        self, run, world, monkeypatch, room, code
+    ):
+        world.web[DOC] = "x" * 30_000
+        out = Unbuffered(room)
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8", write_through=True))
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        assert wr.main(["--body", DOC]) == code
+        assert out.data == b"x" * room
 
     def test_ai_input_is_said(self, run, world, monkeypatch):
         robots = "User-agent: *\nContent-Signal: ai-input=no\nAllow: /"
@@ -8653,6 +8778,18 @@ class TestSelfTest:
         assert others == {"R2 external_positive is fetched": "skip"}
         assert [hit.url for hit in mirror.hits].count("https://pypi.test" + silent[0]) == 2
 
+    def test_without_threads_it_skips_what_it_cannot_try_and_attests_less(self, monkeypatch):
+        monkeypatch.setattr(wr._thread, "start_new_thread", no_thread)
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+        checks = list(wr.offline_checks())
+        skipped = [check for check in checks if check.outcome != "pass"]
+        assert {check.outcome for check in skipped} == {"skip"} and len(checks) > 50
+        assert len(skipped) == 1 + len(wr.PROCESSES.split("\n\n"))
+        assert all(check.observed.endswith("can't start new thread") for check in skipped)
+        document = attested(monkeypatch, checks)
+        assert not document["conformant"] and not document["requirements"]["R4"]
+        assert len(document["skips"]) == len(skipped)
+
     def test_live_requests_are_tagged_at_the_origin_alone(self):
         mirror = Mirror(**index_with("external_positive", "https://pypi.test/allowed"))
         assert set(mirror.outcomes(tag="walsh/research@afd2c01").values()) == {"pass"}
@@ -8769,7 +8906,8 @@ class TestAttestation:
             (sys, "executable", "/nowhere/python", "no process can be started"),
             (wr, "__file__", "/nowhere/walsh_research.py", "no process can import"),
             (tempfile, "tempdir", "/nowhere/at/all", "no folder"),
-            (socket, "getaddrinfo", lambda *ask: open("/nowhere/x"), "no folder or socket"),
+            (socket, "getaddrinfo", lambda *ask: open("/nowhere/x"), "no folder, socket or thread"),
+            (wr._thread, "start_new_thread", no_thread, "no folder, socket or thread"),
         ],
     )
     def test_what_processes_show_is_a_skip_without_them(self, monkeypatch, owner, name, value, why):

@@ -3296,7 +3296,7 @@ def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
     name = site.scheme if proxies.get(site.scheme) else "all"
     if not proxies.get(name):
         return None
-    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+    from urllib.request import proxy_bypass_environment  # type: ignore[union-attr]
 
     if proxy_bypass_environment(f"{site.host.strip('[]')}:{site.port}", proxies):
         return None
@@ -7667,7 +7667,9 @@ class Sandbox:
         class Server(ThreadingHTTPServer):
             def handle_error(self, *arguments: Any) -> None:
                 """A client may hang up at any time; what else goes wrong is shown."""
-                if not isinstance(sys.exc_info()[1], OSError):
+                if not isinstance(
+                    sys.exc_info()[1], (OSError, RuntimeError)
+                ):  # or no thread is left
                     super().handle_error(*arguments)
 
         self._server = Server(("127.0.0.1", 0), Handler)
@@ -7675,7 +7677,11 @@ class Sandbox:
         self.origin = f"http://127.0.0.1:{self.port}"
         self.reset_answers()
         poll_seconds = 0.02
-        _thread.start_new_thread(self._server.serve_forever, (poll_seconds,))
+        try:
+            _thread.start_new_thread(self._server.serve_forever, (poll_seconds,))
+        except RuntimeError as error:
+            self._server.server_close()
+            raise OSError(str(error)) from None
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -8321,7 +8327,7 @@ def measured(start: Callable[[], Run], check: str) -> Check:
     try:
         run = start()
     except OSError as error:
-        return Check(clause, name, "skip", f"no folder or socket is to be had: {error}")
+        return Check(clause, name, "skip", f"no folder, socket or thread is to be had: {error}")
     try:
         with closing(run):
             observed = run.take(steps)
@@ -8330,6 +8336,18 @@ def measured(start: Callable[[], Run], check: str) -> Check:
     except Exception as error:  # noqa: BLE001
         return Check(clause, name, "fail", f"{type(error).__name__}: {error}")
     return Check(clause, name, "pass", observed)
+
+
+def in_threads(function: Callable[..., T], *values: Iterable[Any]) -> Iterator[T]:
+    """As `map`, with the calls beside each other. OutOfReach: no thread can be started."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor() as pool:
+        try:
+            results = pool.map(function, *values)
+        except RuntimeError as error:
+            raise OutOfReach(f"no thread can be started: {error}") from None
+        yield from results
 
 
 # 19c. Scenarios: a bot beside a publisher in memory, on a clock that sleep moves.
@@ -8524,13 +8542,10 @@ class ScenarioRun(Run):
 
     def threads(self, urls: str) -> int:
         """The most requests at once where each URL has a bot and a thread of its own."""
-        from concurrent.futures import ThreadPoolExecutor
-
         self.publisher.latency = 0.1  # seconds
         targets = list(map(self.long_url, urls.split()))
         bots = [self.bot_of() for _ in targets]
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(Bot.fetch, bots, targets))
+        list(in_threads(Bot.fetch, bots, targets))
         self.publisher.hits.clear()
         return self.publisher.most_at_once
 
@@ -8602,12 +8617,9 @@ class ProcessRun(ScenarioRun):
 
     def process(self, text: str) -> str:
         """The command for each URL, all at once, so many seconds later by their wall clock."""
-        from concurrent.futures import ThreadPoolExecutor
-
         seconds, *urls = text.split()
-        with ThreadPoolExecutor() as pool:
-            said = pool.map(self.command, itertools.repeat(seconds), map(self.long_url, urls))
-            return " ".join(said)
+        targets = map(self.long_url, urls)
+        return " ".join(in_threads(self.command, itertools.repeat(seconds), targets))
 
     def command(self, seconds: str, url: str) -> str:
         """What one process makes of a target."""
@@ -8759,13 +8771,14 @@ def offline_checks(real_pace: bool = True) -> Iterator[Check]:
 
     Without `real_pace` no process is started and nobody waits: about a second.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     for check in SCENARIOS.split("\n\n"):
         yield measured(ScenarioRun, check)
     if real_pace:
-        with ThreadPoolExecutor() as pool:
-            yield from pool.map(partial(measured, ProcessRun), PROCESSES.split("\n\n"))
+        take, checks = partial(measured, ProcessRun), PROCESSES.split("\n\n")
+        try:
+            yield from in_threads(take, checks)
+        except OutOfReach:  # as each of them says
+            yield from map(take, checks)
 
 
 # 19f. R13: who runs this.
@@ -10323,6 +10336,26 @@ def make_blocking(stream: Any) -> None:
         os.set_blocking(stream.fileno(), True)
 
 
+def buffer_stdout() -> None:
+    """With PYTHONUNBUFFERED one write may take a part alone, and nobody would hear of the rest."""
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        whole = io.BufferedWriter(sys.stdout.detach())  # type: ignore[union-attr]
+        sys.stdout = io.TextIOWrapper(whole, encoding, errors, line_buffering=True)
+
+
+def end_torn_line() -> None:
+    """What a full disk cut off is not the beginning of our first line."""
+    with suppress(AttributeError, OSError, ValueError):  # closed, no file, empty, or unreadable
+        number = sys.stdout.fileno()
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            # On Linux this opens the file anew: `>>` opened it for writing alone.
+            with open(f"/proc/self/fd/{number}", "rb") as file:
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    sys.stdout.write("\n")
+
+
 # --- What is shown ------------------------------------------------------------
 
 
@@ -10404,10 +10437,13 @@ class Command:
         self.started_at = self.clock.monotonic()
         self.bot: Bot | None = None
         make_blocking(sys.stdout)
+        buffer_stdout()
 
     def run(self) -> int:
         """The exit code."""
         self.collect_targets()
+        if self.options.mode != "body":
+            end_torn_line()
         try:
             getattr(self, self.options.mode)()
         finally:
