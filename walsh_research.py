@@ -3296,7 +3296,7 @@ def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
     name = site.scheme if proxies.get(site.scheme) else "all"
     if not proxies.get(name):
         return None
-    from urllib.request import proxy_bypass_environment  # type: ignore[union-attr]
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
     if proxy_bypass_environment(f"{site.host.strip('[]')}:{site.port}", proxies):
         return None
