@@ -6840,6 +6840,15 @@ class TestTransport:
         expected = [("b", "1"), ("a", "2"), ("b", "x y"), ("c", "\xc3\x85")]
         assert (response.status, response.headers) == (404, expected)
 
+    @pytest.mark.parametrize("line", [b"X Foo: bar", b"Content-Encoding: utf-8"])
+    def test_a_robots_txt_with_an_odd_header_is_read(self, line):
+        with Player() as player:
+            player.scripts["/robots.txt"] = whole(b"User-agent: *\nDisallow: /", line)
+            options = {"cache_dir": None, "origin": player.url[:-1], "allow_private": True}
+            clock = wr.VirtualClock(NOW)
+            with wr.Bot(transport=transport(), clock=clock, warn=print, **options) as bot:
+                assert bot.fetch(player.url + "page").gate == "R2"
+
     def test_a_header_with_a_blank_in_its_name_is_left_out_and_those_behind_it_count(self):
         wire = OK + b"A: 1\r\nX Foo: 2\r\n more: 3\r\nB : 4\r\n 5\r\nX\tY:\r\nC:6\r\n\r\n"
         assert played(wire).headers == [("a", "1"), ("b", "4 5"), ("c", "6")]
@@ -6985,6 +6994,31 @@ class TestTransport:
         said = "name: slow.test: its look-up had no answer within 0.2 s"
         assert [(error.reason, error.final) for error in errors] == [(said, True)] * 3
         assert names["asked"] == ["slow.test"]
+
+    def test_a_call_whose_names_nobody_answers_fails_in_time_and_says_why(self, names):
+        release = threading.Event()
+        hosts = ["slow.test", "slower.test"]
+        names.update(dict.fromkeys(["wal.test", *hosts], lambda: release.wait(10) and []))
+        options = {"cache_dir": None, "origin": "https://wal.test", "warn": lambda line: None}
+        began_at = time.monotonic()
+        with wr.Bot(timeout=0.2, max_wait=0.4, **options) as bot:
+            results = [bot.fetch(f"https://{host}/") for host in hosts]
+        assert time.monotonic() - began_at < 5
+        release.set()
+        for result in results:
+            assert result.outcome == "failed" and result.reason.endswith("to be no network")
+        assert names["asked"] == ["wal.test", *hosts]
+
+    def test_a_body_for_which_there_is_no_room_is_asked_for_once(self, monkeypatch):
+        class Full(io.BytesIO):
+            def write(self, data):
+                raise MemoryError
+
+        with Player() as player:
+            send(player.url)
+            monkeypatch.setattr(wr.io, "BytesIO", Full)
+            error = trouble(player.url)
+        assert error.final and error.reason == "body: MemoryError"
 
     def test_without_threads_a_name_is_looked_up_by_who_asks(self, names, monkeypatch):
         monkeypatch.setattr(wr._thread, "start_new_thread", no_thread)

@@ -3088,7 +3088,8 @@ class Exchange(io.RawIOBase):
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
-            is_lasting = isinstance(error, ValueError)  # as a bad certificate is
+            # As a bad certificate is, or a body for which there is no room.
+            is_lasting = isinstance(error, (ValueError, MemoryError))
             final = final or is_lasting
             reason = f"{stage}: {cause_of(error)}"
             if self.is_cancelled:
@@ -4997,12 +4998,15 @@ class Fetcher:
         if self.options.allow_private:
             return None
         reason = host_refusal(split_url(visit.wire).host)
+        began_at = self.now()
         try:
             if not reason and hasattr(self._transport, "resolve"):
                 self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:  # a name that does not exist fails later, by itself
+            if error.refused:
                 reason = error.reason
+            else:  # It fails later, by itself, and is not put off since the look-up took so long.
+                visit.root.started_at += self.now() - began_at
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         return Decision(False, visit.url, "address", reason) if reason else None
