@@ -7016,7 +7016,7 @@ class TestTransport:
 
         with Player() as player:
             send(player.url)
-            monkeypatch.setattr(wr.io, "BytesIO", Full)
+            monkeypatch.setattr(io, "BytesIO", Full)
             error = trouble(player.url)
         assert error.final and error.reason == "body: MemoryError"
 
@@ -9547,6 +9547,7 @@ FEED_BODY = (
     "<guid>1</guid><title>One</title><link>https://wal.sh/1</link></item></channel></rss>"
 )
 OTHERS_OPTIONS = {"--user", "--now", "--robots"}  # of systemctl and of the benchmark
+OTHERS_OPTIONS |= {"--isolated", "--target-version", "--line-length"}  # of ruff
 
 
 def block(language, part=""):
@@ -9725,6 +9726,37 @@ class TestReadme:
         lines = capsys.readouterr().out.split("\n")
         assert lines[:2] == ["allowed", "fetched 200 Walsh Research Bot 1042"]
         assert any(line.startswith("denied http://example.com/ ") for line in lines)
+
+    def test_a_transport_of_ones_own(self, world, monkeypatch, capsys):
+        def ask(method, url, headers, timeout):
+            given = wr.Request(method, url, headers, timeout, 10**7)
+            status, pairs, body, *_ = world.send(given)
+            return status, [(name.title(), value) for name, value in pairs], body
+
+        bot = wr.Bot
+        monkeypatch.setattr(wr, "Bot", lambda **options: bot(clock=Clock(world), **options))
+        world.web[BOT_PAGE] = answer("<title>A page</title>", content_type="text/html")
+        program = block("python", "HostTransport")
+        assert len(program.strip().split("\n\n", 1)[1].splitlines()) <= 10
+        exec(program, {"ask": ask})
+        assert capsys.readouterr().out == "A page\n"
+        assert {hit.headers["User-Agent"] for hit in world.hits} == {wr.USER_AGENT}
+
+    def test_a_sandbox_for_ones_own_tests(self):
+        names = {"walsh_research": wr}
+        head, colon, body = inline("Sandbox() as").partition(": ")
+        page = "names['found'] = bot.may_fetch(site.origin + '/', wait=False), list(site.hits)"
+        exec(f"{head}{colon}\n    {body}\n    {page}", {**names, "names": names})
+        decision, hits = names["found"]
+        assert decision and [hit.path for hit in hits] == [LIST_PATH, "/robots.txt"]
+
+    def test_permission_for_a_client_of_ones_own(self, served):
+        asked = []
+        with wr.Bot() as bot:
+            for url in (BOT_PAGE, "http://example.com/"):
+                client = types.SimpleNamespace(get=asked.append)
+                exec(inline("requests.get"), {"bot": bot, "url": url, "requests": client})
+        assert asked == [BOT_PAGE]
 
     def test_the_feed_watcher_tells_each_item_once(self, served, capsys):
         program = block("python", "parse_feed")
