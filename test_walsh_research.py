@@ -8110,10 +8110,12 @@ class TestResultLines:
         targets = [f"{TOP}/{number}" for number in range(16)]
         world.web.update(dict.fromkeys(targets, "words"))
         out = Unbuffered(room)
+        monkeypatch.setattr(sys, "__stdout__", None)
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8", write_through=True))
         monkeypatch.setattr(sys, "stderr", io.StringIO())
         assert wr.main([*options, *targets]) == code
         assert out.data.count(b"\n") == 16 or (code == 1 and len(out.data) == room)
+        out.room = 10**6  # what is left goes when the stream does
 
     @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="`>>` is for writing alone")
     @pytest.mark.parametrize(
@@ -8137,6 +8139,7 @@ class TestResultLines:
             assert wr.main([*options, DOC]) == 0
         found = file.read_text()
         assert found.startswith(kept + "{") and json.loads(found[len(kept) :])
+        assert found.endswith("\n") is (options == ["--json"])
 
     def test_json_is_an_object_a_line_with_what_people_read_first(self, run, world):
         world.web[DOC] = answer("x" * 5, content_type="text/plain\x85", title="\u2028")
@@ -8367,10 +8370,12 @@ class TestBody:
     ):
         world.web[DOC] = "x" * 30_000
         out = Unbuffered(room)
+        monkeypatch.setattr(sys, "__stdout__", None)
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8", write_through=True))
         monkeypatch.setattr(sys, "stderr", io.StringIO())
         assert wr.main(["--body", DOC]) == code
         assert out.data == b"x" * room
+        out.room = 10**6  # what is left goes when the stream does
 
     def test_ai_input_is_said(self, run, world, monkeypatch):
         robots = "User-agent: *\nContent-Signal: ai-input=no\nAllow: /"

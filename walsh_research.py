@@ -189,6 +189,7 @@ ENTRY_LIFETIME_SECONDS = {
 SWEEP_INTERVAL_SECONDS = 86400.0  # a day between two passes over the cache folder
 RENAME_PAUSES_SECONDS = (0.01, 0.02, 0.04, 0.08)  # before a rename is tried again
 # The transport.
+WEBASSEMBLY = ("emscripten", "wasi")  # platforms without sockets, threads and processes
 MAX_HEAD_BYTES = 256 * 1024  # of status lines and headers on the wire, 1xx answers included
 MAX_ADDRESSES_TRIED = 8  # a name with 4,000 would make a port scanner of us
 PIECE_BYTES = 16 * 1024  # read, or decoded, at a time
@@ -3385,7 +3386,7 @@ class HttpTransport:
         refusal = host_refusal(target.host)  # also behind a proxy
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
-        if sys.platform in ("emscripten", "wasi"):
+        if sys.platform in WEBASSEMBLY:
             raise TransportError("there are no sockets here, want Bot(transport=...)", final=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
         port = target.port or DEFAULT_PORTS[target.scheme]
@@ -9152,6 +9153,8 @@ def check_jobs(jobs: int, options: Options) -> None:
     """ValueError: what other processes cannot have, or are not to be."""
     if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
         raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
+    if jobs > 1 and sys.platform in WEBASSEMBLY:
+        raise ValueError(f"jobs is {jobs} and there are no processes here, want 1")
     for name in ("transport", "clock", "interactive"):
         if getattr(options, name):
             raise ValueError(f"jobs is {jobs} and {name} is given, want jobs=1 with it")
@@ -10346,6 +10349,8 @@ def buffer_stdout() -> None:
         encoding, errors = sys.stdout.encoding, sys.stdout.errors
         whole = io.BufferedWriter(sys.stdout.detach())  # type: ignore[union-attr]
         sys.stdout = io.TextIOWrapper(whole, encoding, errors, line_buffering=True)
+        # As that of the interpreter it may hold what a full disk refused; else 3.14 raises that.
+        sys.__stdout__ = sys.stdout  # type: ignore[misc]
 
 
 def end_torn_line() -> None:
