@@ -14,6 +14,7 @@ import contextlib
 import copy
 import doctest
 import errno
+import faulthandler
 import functools
 import gzip
 import http.client
@@ -212,6 +213,36 @@ def publisher():
     """The loopback publisher; a bot of `allow_private=True, origin=publisher.origin` sees it."""
     with wr.Sandbox(crawl_delay=0.0) as sandbox:
         yield sandbox
+
+
+LONGEST_TEST_SECONDS = 120.0
+
+
+@contextmanager
+def time_limit(seconds):
+    """What takes longer fails: where there is SIGALRM the test alone, else the whole run."""
+
+    def give_up(*signal_and_frame):
+        pytest.fail(f"it hung for {seconds:g} s")  # no Exception, which a bot would survive
+
+    if not hasattr(signal, "SIGALRM"):
+        faulthandler.dump_traceback_later(seconds, exit=True)
+        yield
+        faulthandler.cancel_dump_traceback_later()
+        return
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(autouse=True)
+def no_test_hangs():
+    with time_limit(LONGEST_TEST_SECONDS):
+        yield
 
 
 class AnHourAgo:
@@ -9280,6 +9311,16 @@ print(sorted((result.outcome, result.gate, result.body) for result in results))
         first = world.bot().fetch("nonsense")
         first.warnings.append("mine")
         assert world.bot().fetch("nonsense").warnings == []
+
+    @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="it would end the run")
+    def test_a_test_that_hangs_fails(self, world):
+        def hang(request):
+            while True:
+                time.sleep(0.01)
+
+        world.web["https://a.test/"] = hang
+        with pytest.raises(pytest.fail.Exception, match="it hung for 0.1 s"), time_limit(0.1):
+            world.bot().fetch("https://a.test/")
 
     def test_the_tests_go_through_public_names(self):
         text = Path(__file__).read_text("utf-8")
