@@ -5667,6 +5667,7 @@ GOOD_REQUESTS = {
     "list": request("list", "tools/list", _meta=ENVELOPE),
     "old list": request("old list", "tools/list"),
     "ping": {"jsonrpc": "2.0", "id": "ping", "method": "ping"},
+    "new ping": request("new ping", "ping", _meta=ENVELOPE),
     "7": request(7, "ping"),
     "arguments": request("arguments", "tools/call", name="fetch", arguments={"url": 7}),
     "nonsense": fetch_call("nonsense", "nonsense \u2028 \U0001f600"),
@@ -5830,7 +5831,7 @@ class TestMcp:
             ("https://a.test/gone", "Failed (404).", "failed", True),
             ("https://a.test/broken", "Failed (no usable answer).", "failed", True),
             ("https://a.test/big", "Failed (200).", "failed", True),
-            ("nonsense", "Failed (no usable answer).", "failed", True),
+            ("nonsense", "Failed: URL is 'nonsense', want http", "failed", True),
         ],
     )
     def test_a_denial_or_a_deferral_is_an_answer_and_a_failure_an_error(
@@ -5962,11 +5963,17 @@ class TestMcp:
     @pytest.mark.parametrize(
         "name, arguments, wanted",
         [
-            ("fetch", {"url": 7}, "/url"),
-            ("fetch", {}, "want url"),
-            ("fetch", {"url": "x", "selector": "p"}, "selector"),
-            ("fetch", {"url": "x", "start_index": "0"}, "/start_index"),
-            ("fetch", {"url": "x" * 70000}, "65536"),
+            ("fetch", {"url": 7}, "url is 7, want an absolute http or https URL"),
+            ("fetch", {}, "url is missing, want an absolute http or https URL"),
+            ("fetch", "https://a.test/", "arguments is 'https://a.test/', want an object with url"),
+            ("fetch", {"url": "x", "selector": "p"}, "'selector' is no argument of fetch"),
+            ("fetch", {"url": "x", "start_index": "0"}, "start_index is '0', want the first char"),
+            ("fetch", {"url": "x", "max_length": 100_001}, "max_length is 100001, want how many"),
+            ("fetch", {"url": "x", "raw": 1}, "raw is 1, want true"),
+            ("fetch", {"url": "x" * 70000}, "url is 'xxx"),
+            ("may_fetch", {"link": "x"}, "url is missing, want an absolute http or https URL"),
+            ("may_fetch", {"url": "x", "bad": 1}, "'bad' is no argument of may_fetch, want url"),
+            ("discover", {"url": None}, "url is None, want an absolute http or https URL"),
             ("grab", {"url": "x"}, "want one of fetch, may_fetch, discover"),
             (["fetch"], {}, "want one of fetch, may_fetch, discover"),
         ],
@@ -5974,9 +5981,15 @@ class TestMcp:
     def test_wrong_arguments_are_an_answer_that_says_what_is_wanted(
         self, world, name, arguments, wanted
     ):
+        """By the argument's name, in a block that is ours, with fields as the tool promises."""
         answered = wr.call_tool(name, arguments, world.bot())
-        assert answered["isError"] and wanted in said(answered) and "\n" not in said(answered)
-        assert not world.hits
+        (block,) = answered["content"]
+        assert answered["isError"] and wanted in block["text"] and "\n" not in block["text"]
+        assert len(block["text"]) < 400 and fields_of(answered)["reason"] == block["text"]
+        schemas = {tool["name"]: tool["outputSchema"] for tool in wr.tools()}
+        if isinstance(name, str):
+            wr.validate(fields_of(answered), schemas.get(name, {}))
+        assert json.loads(json.dumps(answered)) == answered and not world.hits
 
     @pytest.mark.parametrize("name", BAD_LINES)
     def test_no_line_ends_the_server(self, heard, name):
@@ -5991,7 +6004,8 @@ class TestMcp:
 
     def test_wrong_arguments_are_a_result_that_the_model_sees(self, heard):
         result = heard["arguments"]["result"]
-        assert result["isError"] and "want url" in said(result)
+        assert result["isError"] and "url is 7, want" in said(result)
+        assert fields_of(result)["outcome"] == "failed"
 
     def test_an_unsupported_version_gets_the_list_of_ours(self, heard):
         supported = [STATELESS, *OLDER]
@@ -6016,10 +6030,21 @@ class TestMcp:
         assert result["protocolVersion"] == agreed and result["capabilities"] == {"tools": {}}
         assert result["serverInfo"]["version"] == wr.__version__ and result["instructions"]
 
-    def test_both_eras_get_the_same_tools_and_pings_an_answer(self, heard):
+    def test_both_eras_get_the_same_tools(self, heard):
         for name in ("list", "old list"):
             assert heard[name]["result"]["tools"] == wr.tools()
-        assert "result" in heard["ping"] and "result" in heard[7]
+
+    def test_only_a_stateless_client_gets_the_keys_of_its_version(self, heard):
+        """The official client in TypeScript takes no key that its own version does not know."""
+        for name in ("ping", 7):
+            assert heard[name] == {"jsonrpc": "2.0", "id": name, "result": {}}
+        assert heard["new ping"]["result"]["resultType"] == "complete"
+        assert list(heard["old list"]["result"]) == ["tools"]
+        hello = heard[f"hello {OLDER[0]}"]["result"]
+        assert set(hello) == {"protocolVersion", "serverInfo", "capabilities", "instructions"}
+        called = {"content", "structuredContent", "isError"}
+        assert set(heard["arguments"]["result"]) == called
+        assert set(heard["nonsense"]["result"]) == called | {"resultType", "_meta"}
 
     def test_a_hanging_call_is_cancelled_at_once_and_the_next_begins(self, client):
         with Site() as host:
@@ -6038,6 +6063,42 @@ class TestMcp:
             assert reply["id"] == 3 and fields_of(reply["result"])["text"] == "some text"
             assert host.paths.get(timeout=5) == "/n" and host.paths.empty()
             assert one.end() == ([], 0, "")
+
+    def test_a_ping_does_not_wait_while_a_cancelled_call_looks_up_a_name(self, client, tmp_path):
+        """The resolver here answers when the test says so; a cancelled call waits for it."""
+        asked, may_answer = tmp_path / "asked", tmp_path / "may answer"
+        patch = f"""
+import pathlib, socket, time
+def hang(host, *arguments, **options):
+    if host != b"hanging.test":
+        return found(host, *arguments, **options)
+    pathlib.Path({str(asked)!r}).touch()
+    while not pathlib.Path({str(may_answer)!r}).exists():
+        time.sleep(0.02)
+    raise socket.gaierror(socket.EAI_NONAME, "no such name")
+found, socket.getaddrinfo = socket.getaddrinfo, hang"""
+        one = client(patch=patch)
+        one.send(fetch_call(1, "http://hanging.test/"))
+        while not asked.exists():
+            time.sleep(0.02)
+        for number in (2, 3):
+            one.send(cancelled(1), request(number, "ping"))
+            assert one.said.get(timeout=5)["id"] == number
+        one.send(request(4, "tools/list"))
+        may_answer.touch()
+        assert one.hear()["id"] == 4 and one.end() == ([], 0, "")
+
+    def test_where_no_thread_can_be_had_one_line_says_so(self, client):
+        one = client(
+            patch="""
+import threading
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse"""
+        )
+        rest, code, errors = one.end()
+        assert (rest, code) == ([], 1) and "--mcp needs a thread" in errors
+        assert errors.count("\n") == 1
 
     def test_R2_a_robots_txt_whose_exchange_was_cancelled_is_asked_for_again(self, client):
         """It is no robots.txt that is out of reach."""
