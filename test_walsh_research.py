@@ -5866,6 +5866,63 @@ class TestMcp:
         assert not world.asked("/n") and not world.asked("private")
         assert ask("may_fetch", "nonsense")["isError"]
 
+    @pytest.mark.parametrize("name", ["fetch", "may_fetch", "discover"])
+    def test_what_is_wrong_with_a_url_is_said_in_our_own_block(self, ask, world, name):
+        answered = ask(name, "example.com")
+        (block,) = answered["content"]
+        assert block["text"].endswith("; did you mean https://example.com.")
+        assert answered["isError"] and not world.hits
+
+    def test_a_resolver_that_swallows_questions_is_a_failure_that_our_block_names(self, tmp_path):
+        """In a tenth of the time, in which the list's name and the page's are looked up."""
+        program = """
+import json, socket, sys, time, walsh_research as wr
+socket.getaddrinfo = lambda *arguments, **options: time.sleep(60)
+wr.MCP_MAX_WAIT_SECONDS, wr.MCP_TIMEOUT_SECONDS = 2.0, 1.0
+wr.HarnessTransport.name_seconds = wr.MCP_NAME_SECONDS / 10
+began_at = time.monotonic()
+answers = [wr.call_tool("fetch", {"url": "https://a.test/"}) for _ in range(2)]
+print(json.dumps([time.monotonic() - began_at, *answers]))"""
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            env=environment_of(XDG_CACHE_HOME=tmp_path),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        seconds, *answers = json.loads(done.stdout)
+        assert seconds < 10  # of two calls, of which the second may wait for the pace alone
+        for answered in answers:
+            (block,) = answered["content"]
+            assert answered["isError"] and fields_of(answered)["outcome"] == "failed"
+            assert block["text"].startswith("Failed: name: ")
+
+    def test_nothing_is_to_be_asked_for_again_in_no_time(self, ask, world):
+        site(world, busy=answer(status=503, retry_after=60))
+        ask("fetch", "https://a.test/busy")
+        world.at += 59.99
+        assert " in 1 s (" in said(ask("may_fetch", "https://a.test/busy"))
+
+    @pytest.mark.parametrize(
+        "content_type, codec",
+        [("text/plain", "utf-8"), ("text/plain; charset=gb2312", "gb18030")]
+        + [("text/plain", "utf-16"), ("text/plain; charset=iso-8859-1", "cp1252")],
+    )
+    def test_slices_are_counted_in_characters_whatever_the_charset(
+        self, ask, world, content_type, codec
+    ):
+        words = "ab\u00e9\u4e2d\U0001f600" if codec != "cp1252" else "ab\u00e9\u201c!"
+        text = words * 12_345
+        site(world, n=answer(text.encode(codec), content_type=content_type))
+        for start, length in ((0, 7), (16_383, 100), (61_720, 100), (1, 61_723), (61_725, 1)):
+            fields = fields_of(
+                ask("fetch", "https://a.test/n", start_index=start, max_length=length)
+            )
+            end = start + length
+            assert fields["text"] == text[start:end]
+            assert fields["next_index"] == (end if end < len(text) else None)
+        assert len(world.asked("/n")) == 1
+
     PLACES = {
         "a rule": dict(robots=f"User-agent: *\nDisallow: /{EVIL}\nDisallow: /n"),
         "a matching rule": dict(robots=f"User-agent: *\nDisallow: /*{EVIL}"),

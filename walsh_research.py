@@ -9083,6 +9083,7 @@ def check_jobs(jobs: int, options: Options) -> None:
 
 MCP_MAX_WAIT_SECONDS = 20.0  # ours: a harness waits so long; what takes longer is "deferred"
 MCP_TIMEOUT_SECONDS = 10.0  # ours: a model is told of a hanging site while it still matters
+MCP_NAME_SECONDS = 9.0  # ours: the list's name and the page's are looked up within MCP_MAX_WAIT
 PAGE_LIFETIME_SECONDS = 300.0  # R6: how long the text of the last page stays in memory
 SLICE_CHARACTERS = 20_000  # ours: of a text, where the caller names no length
 MAX_SLICE_CHARACTERS = 100_000  # ours: of a text; a harness keeps each answer in its log
@@ -9656,6 +9657,8 @@ def message_of(line: bytes) -> dict[str, Any]:
 
 class HarnessTransport(HttpTransport):
     """The transport of a harness's bot: no time-out is tried again, and a call may be cancelled."""
+
+    name_seconds = MCP_NAME_SECONDS
 
     def __init__(
         self, allow_private: bool = False, is_cancelled: Callable[[], bool] = bool
