@@ -9843,18 +9843,24 @@ REPORT_PAGE = f"""\
 body {{ font: 16px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 70rem; margin: 0 auto; padding: 1rem; }}
 h1 {{ font-size: 1.4rem; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
-a {{ color: var(--target); }} dt {{ font-weight: 600; }} pre, .wide {{ overflow-x: auto; }}
+a {{ color: var(--target); }} dt {{ font-weight: 600; }}
+pre, td, p {{ overflow-wrap: anywhere; }} pre {{ white-space: pre-wrap; }}
 table {{ border-collapse: collapse; width: 100%; font-size: .9rem; }}
 th, td {{ text-align: left; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid var(--line);
-  vertical-align: top; }} th {{ color: var(--soft); }} svg, td:nth-child(5) {{ min-width: 12rem; }}
-svg {{ display: block; width: 100%; height: 18px; }}
+  vertical-align: top; }} th {{ color: var(--soft); }} td:nth-child(2n+3), td:last-child {{ min-width: 11rem; }}
+svg {{ display: block; width: 100%; height: 18px; overflow: visible; }}
+@media (max-width: 55rem) {{ tr, td {{ display: block; }} tr:first-child {{ display: none; }}
+  tr {{ border-bottom: 1px solid var(--line); padding: .5rem 0; }} td {{ border: 0; padding: 0; }}
+  td:first-child {{ font-weight: 600; }} .hosts td:nth-child(2)::before {{ content: "requests: "; }}
+  .hosts td:nth-child(3)::before {{ content: "gap: "; }}
+  .reasons td:nth-child(-n+3) {{ display: inline; padding-right: .5rem; }}
+  .reasons td:nth-child(4)::before {{ content: "targets: "; }} }}
 .target {{ fill: var(--target); color: var(--target); }} .good {{ color: var(--good); }}
 .policy {{ fill: var(--policy); color: var(--policy); }} .bad {{ color: var(--trouble); }}
 .trouble {{ fill: var(--trouble); color: var(--trouble); }}
 </style></head><body>
 <h1>What this bot asked, and when</h1>
-<p>$outcomes; the first request on $first, the last on $last.
-Lines of the file that told no result: $unread.</p>
+<p>$summary.</p>
 <p>The bot is <a href="{ORIGIN}/bot/">Walsh-Research</a>. Its requests say
 <code>{USER_AGENT}</code>. To opt out, put <code>User-agent: {UA_TOKEN}</code> and below it
 <code>Disallow: /</code> into your robots.txt, or do as <a href="{ORIGIN}/bot/">its page</a> says;
@@ -9864,14 +9870,14 @@ the <a href="{ORIGIN}{BLOCKLIST_PATH}">list of those who have opted out</a> is p
 <b class="policy">&#9679;</b> robots.txt or another policy document, <b class="trouble">&#9679;</b>
 an answer of 400 and above, or none. The gap is that of the two closest targets beside what
 robots.txt asked for at the time; redirects and retries are not counted.</p>
-<div class="wide"><table><tr><th>host<th>requests<th>gap<th>when</tr>
+<table class="hosts"><tr><th>host<th>requests<th>gap<th>when</tr>
 $hosts
-</table></div>
+</table>
 <h2>What was not read, and why</h2>
-<div class="wide"><table>
+<table class="reasons">
 <tr><th>outcome<th>gate or status<th>host<th>targets<th>why (of the first)<th>the first</tr>
 $reasons
-</table></div>
+</table>
 <h2>Each request</h2>
 $requests
 <h2>Words</h2>
@@ -9950,7 +9956,7 @@ class Report:
             self.starts[host].append((at, pace))
         self.outcomes[outcome] += 1
         if outcome in ("denied", "deferred", "failed"):
-            gate = result["gate"] or result["status"]
+            gate = result["gate"] or result["status"] or "-"
             reason = result["reason"]
             first = [reason, result["url"]]
             if result["retry_at"]:  # the reason of what was put off tells another time each
@@ -9965,9 +9971,13 @@ class Report:
 
         hosts = sorted(self.requests, key=lambda host: -len(self.requests[host]))
         requests = itertools.chain(*self.requests.values())
-        times = [request.at for request in requests] or [0.0]
-        first, last = min(times), max(times)
-        outcomes = [f"{count} {outcome}" for outcome, count in self.outcomes.items()]
+        times = [request.at for request in requests]
+        first, last = min(times, default=0.0), max(times, default=0.0)
+        summary = [f"{count} {outcome}" for outcome, count in self.outcomes.items()]
+        if times:
+            summary.append(f"the first request on {iso_utc(first)}, the last on {iso_utc(last)}")
+        if self.unread:
+            summary.append(f"{counted(self.unread, 'line')} of the file told no result")
         reasons = []
         for ending, count in self.reasons.items():
             outcome, gate, host, _ = ending
@@ -9976,10 +9986,7 @@ class Report:
         rows = [self.host_row(host, first, last) for host in hosts]
         lists = map(self.request_list, hosts[:MAX_REPORT_ROWS])
         page = Template(REPORT_PAGE).substitute(
-            outcomes=escaped(in_one_line(outcomes)),
-            first=iso_utc(first),
-            last=iso_utc(last),
-            unread=self.unread,
+            summary=escaped("; ".join(summary)),
             hosts=html_table(rows),
             reasons=html_table(reasons),
             requests="".join(lists),
