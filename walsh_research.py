@@ -9083,7 +9083,6 @@ def check_jobs(jobs: int, options: Options) -> None:
 
 MCP_MAX_WAIT_SECONDS = 20.0  # ours: a harness waits so long; what takes longer is "deferred"
 MCP_TIMEOUT_SECONDS = 10.0  # ours: a model is told of a hanging site while it still matters
-MCP_NAME_SECONDS = 9.0  # ours: the list's name and the page's are looked up within MCP_MAX_WAIT
 PAGE_LIFETIME_SECONDS = 300.0  # R6: how long the text of the last page stays in memory
 SLICE_CHARACTERS = 20_000  # ours: of a text, where the caller names no length
 MAX_SLICE_CHARACTERS = 100_000  # ours: of a text; a harness keeps each answer in its log
@@ -9645,8 +9644,6 @@ def message_of(line: bytes) -> dict[str, Any]:
 class HarnessTransport(HttpTransport):
     """The transport of a harness's bot: no time-out is tried again, and a call may be cancelled."""
 
-    name_seconds = MCP_NAME_SECONDS
-
     def __init__(
         self, allow_private: bool = False, is_cancelled: Callable[[], bool] = bool
     ) -> None:
@@ -9654,9 +9651,12 @@ class HarnessTransport(HttpTransport):
         self._is_cancelled = is_cancelled  # `bool()` is False: it never is
 
     def resolve(self, url: str, timeout: float) -> None:
-        """As HttpTransport has it. CallCancelled: nobody waits for the call any more."""
+        """As HttpTransport has it. CallCancelled: nobody waits for the call any more.
+
+        Where the list's name takes all of its time-out, this one leaves time within `max_wait`.
+        """
         self._leave_if_cancelled()
-        super().resolve(url, timeout)
+        super().resolve(url, 0.9 * timeout)
 
     def send(self, request: Request) -> Response:
         """As HttpTransport has it. CallCancelled: nobody waits for the answer, or it was cut."""
