@@ -5789,6 +5789,7 @@ GOOD_REQUESTS = {
     "list": request("list", "tools/list", _meta=ENVELOPE),
     "old list": request("old list", "tools/list"),
     "ping": {"jsonrpc": "2.0", "id": "ping", "method": "ping"},
+    "new ping": request("new ping", "ping", _meta=ENVELOPE),
     "7": request(7, "ping"),
     "arguments": request("arguments", "tools/call", name="fetch", arguments={"url": 7}),
     "nonsense": fetch_call("nonsense", "nonsense \u2028 \U0001f600"),
@@ -5952,7 +5953,7 @@ class TestMcp:
             ("https://a.test/gone", "Failed (404).", "failed", True),
             ("https://a.test/broken", "Failed (no usable answer).", "failed", True),
             ("https://a.test/big", "Failed (200).", "failed", True),
-            ("nonsense", "Failed (no usable answer).", "failed", True),
+            ("nonsense", "Failed: URL is 'nonsense', want http", "failed", True),
         ],
     )
     def test_a_denial_or_a_deferral_is_an_answer_and_a_failure_an_error(
@@ -5986,6 +5987,58 @@ class TestMcp:
         assert denied["gate"] == "R2" and world.sleeps == 0
         assert not world.asked("/n") and not world.asked("private")
         assert ask("may_fetch", "nonsense")["isError"]
+
+    @pytest.mark.parametrize("name", ["fetch", "may_fetch", "discover"])
+    def test_what_is_wrong_with_a_url_is_said_in_our_own_block(self, ask, world, name):
+        answered = ask(name, "example.com")
+        (block,) = answered["content"]
+        assert block["text"].endswith("; did you mean https://example.com.")
+        assert answered["isError"] and not world.hits
+
+    def test_a_resolver_that_swallows_questions_is_a_failure_that_our_block_names(self, tmp_path):
+        """In a tenth of the time, in which the list's name and the page's are looked up."""
+        program = """
+import socket, sys, time, walsh_research
+socket.getaddrinfo = lambda *arguments, **options: time.sleep(60)
+sys.exit(walsh_research.main(["--mcp", "--max-wait", "2", "--timeout", "1"]))"""
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            input=json.dumps(fetch_call(1, "https://a.test/")),
+            env=environment_of(XDG_CACHE_HOME=tmp_path),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        answered = json.loads(done.stdout)["result"]
+        (block,) = answered["content"]
+        assert answered["isError"] and fields_of(answered)["outcome"] == "failed"
+        assert block["text"].startswith("Failed: name: ")
+
+    def test_nothing_is_to_be_asked_for_again_in_no_time(self, ask, world):
+        site(world, busy=answer(status=503, retry_after=60))
+        ask("fetch", "https://a.test/busy")
+        world.at += 59.99
+        assert " in 1 s (" in said(ask("may_fetch", "https://a.test/busy"))
+
+    @pytest.mark.parametrize(
+        "content_type, codec",
+        [("text/plain", "utf-8"), ("text/plain; charset=gb2312", "gb18030")]
+        + [("text/plain", "utf-16"), ("text/plain; charset=iso-8859-1", "cp1252")],
+    )
+    def test_slices_are_counted_in_characters_whatever_the_charset(
+        self, ask, world, content_type, codec
+    ):
+        words = "ab\u00e9\u4e2d\U0001f600" if codec != "cp1252" else "ab\u00e9\u201c!"
+        text = words * 12_345
+        site(world, n=answer(text.encode(codec), content_type=content_type))
+        for start, length in ((0, 7), (16_383, 100), (61_720, 100), (1, 61_723), (61_725, 1)):
+            fields = fields_of(
+                ask("fetch", "https://a.test/n", start_index=start, max_length=length)
+            )
+            end = start + length
+            assert fields["text"] == text[start:end]
+            assert fields["next_index"] == (end if end < len(text) else None)
+        assert len(world.asked("/n")) == 1
 
     PLACES = {
         "a rule": dict(robots=f"User-agent: *\nDisallow: /{EVIL}\nDisallow: /n"),
@@ -6084,11 +6137,21 @@ class TestMcp:
     @pytest.mark.parametrize(
         "name, arguments, wanted",
         [
-            ("fetch", {"url": 7}, "/url"),
-            ("fetch", {}, "want url"),
-            ("fetch", {"url": "x", "selector": "p"}, "selector"),
-            ("fetch", {"url": "x", "start_index": "0"}, "/start_index"),
-            ("fetch", {"url": "x" * 70000}, "65536"),
+            ("fetch", {"url": 7}, "url is 7, want an absolute http or https URL"),
+            ("fetch", {}, "url is None, want an absolute http or https URL"),
+            ("fetch", "https://a.test/", "arguments is 'https://a.test/', want an object with url"),
+            (
+                "fetch",
+                {"url": "x", "selector": "p"},
+                "'selector' is no argument, want url and start_index",
+            ),
+            ("fetch", {"url": "x", "start_index": "0"}, "start_index is '0', want the first char"),
+            ("fetch", {"url": "x", "max_length": 100_001}, "max_length is 100001, want how many"),
+            ("fetch", {"url": "x", "raw": 1}, "raw is 1, want true"),
+            ("fetch", {"url": "x" * 70000}, "url is 'xxx"),
+            ("may_fetch", {"link": "x"}, "url is None, want an absolute http or https URL"),
+            ("may_fetch", {"url": "x", "bad": 1}, "'bad' is no argument, want url at most"),
+            ("discover", {"url": None}, "url is None, want an absolute http or https URL"),
             ("grab", {"url": "x"}, "want one of fetch, may_fetch, discover"),
             (["fetch"], {}, "want one of fetch, may_fetch, discover"),
         ],
@@ -6096,9 +6159,15 @@ class TestMcp:
     def test_wrong_arguments_are_an_answer_that_says_what_is_wanted(
         self, world, name, arguments, wanted
     ):
+        """By the argument's name, in a block that is ours, with fields as the tool promises."""
         answered = wr.call_tool(name, arguments, world.bot())
-        assert answered["isError"] and wanted in said(answered) and "\n" not in said(answered)
-        assert not world.hits
+        (block,) = answered["content"]
+        assert answered["isError"] and wanted in block["text"] and "\n" not in block["text"]
+        assert len(block["text"]) < 400 and fields_of(answered)["reason"] == block["text"]
+        schemas = {tool["name"]: tool["outputSchema"] for tool in wr.tools()}
+        if isinstance(name, str):
+            wr.validate(fields_of(answered), schemas.get(name, {}))
+        assert json.loads(json.dumps(answered)) == answered and not world.hits
 
     @pytest.mark.parametrize("name", BAD_LINES)
     def test_no_line_ends_the_server(self, heard, name):
@@ -6113,7 +6182,8 @@ class TestMcp:
 
     def test_wrong_arguments_are_a_result_that_the_model_sees(self, heard):
         result = heard["arguments"]["result"]
-        assert result["isError"] and "want url" in said(result)
+        assert result["isError"] and "url is 7, want" in said(result)
+        assert fields_of(result)["outcome"] == "failed"
 
     def test_an_unsupported_version_gets_the_list_of_ours(self, heard):
         supported = [STATELESS, *OLDER]
@@ -6138,10 +6208,21 @@ class TestMcp:
         assert result["protocolVersion"] == agreed and result["capabilities"] == {"tools": {}}
         assert result["serverInfo"]["version"] == wr.__version__ and result["instructions"]
 
-    def test_both_eras_get_the_same_tools_and_pings_an_answer(self, heard):
+    def test_both_eras_get_the_same_tools(self, heard):
         for name in ("list", "old list"):
             assert heard[name]["result"]["tools"] == wr.tools()
-        assert "result" in heard["ping"] and "result" in heard[7]
+
+    def test_only_a_stateless_client_gets_the_keys_of_its_version(self, heard):
+        """The official client in TypeScript takes no key that its own version does not know."""
+        for name in ("ping", 7):
+            assert heard[name] == {"jsonrpc": "2.0", "id": name, "result": {}}
+        assert heard["new ping"]["result"]["resultType"] == "complete"
+        assert list(heard["old list"]["result"]) == ["tools"]
+        hello = heard[f"hello {OLDER[0]}"]["result"]
+        assert set(hello) == {"protocolVersion", "serverInfo", "capabilities", "instructions"}
+        called = {"content", "structuredContent", "isError"}
+        assert set(heard["arguments"]["result"]) == called
+        assert set(heard["nonsense"]["result"]) == called | {"resultType", "_meta"}
 
     def test_a_hanging_call_is_cancelled_at_once_and_the_next_begins(self, client):
         with Site() as host:
@@ -6160,6 +6241,42 @@ class TestMcp:
             assert reply["id"] == 3 and fields_of(reply["result"])["text"] == "some text"
             assert host.paths.get(timeout=5) == "/n" and host.paths.empty()
             assert one.end() == ([], 0, "")
+
+    def test_a_ping_does_not_wait_while_a_cancelled_call_looks_up_a_name(self, client, tmp_path):
+        """The resolver here answers when the test says so; a cancelled call waits for it."""
+        asked, may_answer = tmp_path / "asked", tmp_path / "may answer"
+        patch = f"""
+import pathlib, socket, time
+def hang(host, *arguments, **options):
+    if host != b"hanging.test":
+        return found(host, *arguments, **options)
+    pathlib.Path({str(asked)!r}).touch()
+    while not pathlib.Path({str(may_answer)!r}).exists():
+        time.sleep(0.02)
+    raise socket.gaierror(socket.EAI_NONAME, "no such name")
+found, socket.getaddrinfo = socket.getaddrinfo, hang"""
+        one = client(patch=patch)
+        one.send(fetch_call(1, "http://hanging.test/"))
+        while not asked.exists():
+            time.sleep(0.02)
+        for number in (2, 3):
+            one.send(cancelled(1), request(number, "ping"))
+            assert one.said.get(timeout=5)["id"] == number
+        one.send(request(4, "tools/list"))
+        may_answer.touch()
+        assert one.hear()["id"] == 4 and one.end() == ([], 0, "")
+
+    def test_where_no_thread_can_be_had_one_line_says_so(self, client):
+        one = client(
+            patch="""
+import threading
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse"""
+        )
+        rest, code, errors = one.end()
+        assert (rest, code) == ([], 1) and "--mcp needs a thread" in errors
+        assert errors.count("\n") == 1
 
     def test_R2_a_robots_txt_whose_exchange_was_cancelled_is_asked_for_again(self, client):
         """It is no robots.txt that is out of reach."""
@@ -8536,7 +8653,8 @@ class TestReport:
         done = run("--report", path)
         page = done.out
         assert (done.code, done.err, world.hits) == (0, "", [])
-        assert re.search("<p>2 fetched(, 1 (denied|failed|deferred)){3}; the first request", page)
+        assert re.search("<p>2 fetched(; 1 (denied|failed|deferred)){3}; the first request", page)
+        assert "None" not in page and "told no result" not in page
         assert "<td>denied<td>R2<td>a.test<td>1<td>robots.txt line 2: Disallow: /no" in page
         assert "<td>failed<td>404<td>a.test<td>1<td>the server answered 404" in page
         assert re.search("<td>deferred<td>R5<td>b.test<td>1<td>[^<]*b.test answered 503", page)
@@ -8596,6 +8714,18 @@ class TestReport:
             lines.append(self.result(f"/{seconds}", reason=reason, requests=[], **later))
         assert "<td>deferred<td>R4<td>a.test<td>3<td>not before 90 s" in self.page(tmp_path, lines)
 
+    def test_nothing_is_said_of_what_there_was_not(self, tmp_path):
+        """No answer has no status, and a run that asked nothing has no first request."""
+        line = self.result(outcome="failed", status=None, requests=[], reason="no such name")
+        page = self.page(tmp_path, [line])
+        assert "<td>failed<td>-<td>a.test<td>1<td>no such name" in page
+        assert "<p>1 failed.</p>" in page and "None" not in page and "1970" not in page
+
+    def test_on_a_telephone_a_row_is_a_block_and_nothing_is_cut_off(self, tmp_path):
+        page = self.page(tmp_path, [self.result()])
+        assert "@media (max-width: 55rem) { tr, td { display: block; }" in page
+        assert "overflow-x" not in page and page.count("overflow-wrap: anywhere") == 1
+
     @pytest.mark.parametrize("field", ["outcome", "gate", "reason", "url", "final_url"])
     def test_nothing_foreign_is_markup(self, tmp_path, field):
         hostile = {"outcome": "failed", "reason": "no", field: HOSTILE}
@@ -8626,7 +8756,7 @@ class TestReport:
         path.write_text(f"{json.dumps(self.result())}\n{line}\n", encoding="latin-1")
         done = call("--report", path)
         assert done.code == 0 and "1 fetched" in done.out
-        assert f"told no result: {int(line != '')}." in done.out
+        assert ("; 1 line of the file told no result." in done.out) == (line != "")
         path.write_text(f"{line}\n", encoding="latin-1")
         done = call("--report", path)
         assert (done.code, done.out) == (2, "") and "(no result in it)" in done.err
