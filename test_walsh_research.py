@@ -7844,7 +7844,8 @@ class TestJobs:
             folder = tmp_path / str(jobs)
             read_policies(folder, *hosts)
             done = command(*words, "--jobs", jobs, "--cache-dir", folder, *urls)
-            return done.code, sorted(done.out.splitlines()), re.sub(r"[\d.]+ s$", "", done.err)
+            told = re.sub(r"[\d.]+ s$", "", told_in(done.err))
+            return done.code, sorted(done.out.splitlines()), told
 
         with ThreadPoolExecutor(2) as pool:
             one, three = pool.map(run, [1, 3])

@@ -10997,8 +10997,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except BrokenPipeError:
         return EXIT_CLOSED_PIPE
     except OSError as error:  # a full disk, or no socket, pipe or process is left
-        found = error.strerror or error
-        log(f"walsh_research.py: cannot go on ({found}), want room for it")
+        found = str(error)
+        if error.strerror:
+            found = f"cannot go on ({error.strerror}), want room for it"
+        log(f"walsh_research.py: {found}")
         return 1
     finally:
         flush_or_drop()
