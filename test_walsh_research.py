@@ -21,6 +21,7 @@ import http.server
 import importlib.util
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -3022,6 +3023,20 @@ class TestR2bPaths:
     def test_what_is_no_rule(self, line):
         assert robots_of("Allow: /a", line).rules == [wr.Rule(True, "/a", 2)]
 
+    def test_43_000_distinct_rules_are_held_within_16_mib(self):
+        names = list(
+            map("".join, itertools.product("abcdefghijklmnopqrstuvwxyz0123456789", repeat=3))
+        )
+        for pattern in ("Allow:{}\n", "allow:{}*\n"):
+            lines = map(pattern.format, names[:43_000])
+            body = ("User-agent: *\n" + "".join(lines)).encode()
+            tracemalloc.start()
+            robots = wr.RobotsTxt.parse(body)
+            held = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            assert len(robots.rules) == 43_000 and held < 16 * 2**20
+            assert held / 2 < robots.held_bytes < 2 * held
+
     def test_only_line_feeds_and_carriage_returns_end_a_line(self):
         for character in "\u2028\x85\x0b\x0c\x1c":
             rules = robots_of(f"# {character}Disallow: /", "Allow: /").rules
@@ -3093,6 +3108,7 @@ class TestR2cDoubt:
         assert time.process_time() - start < 5
         below = [line.replace("/*", "/x/*") for line in lines]
         assert robots_of(*below).allows("/" + "a" * 60_000)  # no rule of theirs can match
+        assert robots_of("Allow: /y/*a$", *below).allows("/y/" + "a" * 60_000)
         below += ["Disallow: /", "Allow: /*zzz"]
         assert not robots_of(*below).allows("/" + "a" * 60_000)
 
@@ -9833,8 +9849,15 @@ def bench_robots(quick, folder):
     texts = [body.decode("utf-8", "replace") for body in bodies]
     url, agent = "https://a.test/shop/items/17?sort=price", "Walsh-Research"
 
+    urls = [f"{url}&page={number}" for number in range(len(bodies))]  # nobody asks twice
+    our_files = list(map(wr.RobotsTxt.parse, bodies))
+    their_files = list(map(protego.Protego.parse, texts)) if protego else []
+
     def our_parse():
         return [wr.RobotsTxt.parse(body) for body in bodies]
+
+    def our_next():
+        return [robots.allows(page) for robots, page in zip(our_files, urls)]
 
     def our_answer():
         return [wr.RobotsTxt.parse(body).allows(url) for body in bodies]
@@ -9842,12 +9865,16 @@ def bench_robots(quick, folder):
     def their_parse():
         return [protego.Protego.parse(text) for text in texts]
 
+    def their_next():
+        return [robots.can_fetch(page, agent) for robots, page in zip(their_files, urls)]
+
     def their_answer():
         return [protego.Protego.parse(text).can_fetch(url, agent) for text in texts]
 
     kind = f"{len(bodies)} robots.txt files"
     for what, ours, theirs in (
         ("parse", our_parse, their_parse),
+        ("the next decision each", our_next, their_next),
         ("parse, and one decision each", our_answer, their_answer),
     ):
         theirs = theirs if protego else None

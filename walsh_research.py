@@ -32,7 +32,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
     R2a   longest group              5 ROBOTS          robots_group
     R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt.match
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._match_lengths
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt.match
     R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
     R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
     R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
@@ -98,7 +98,7 @@ from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
 from html import escape, unescape
-from itertools import compress, islice
+from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -906,17 +906,13 @@ ROBOTS_FIELD_END = (
 # These are the misspellings that google/robotstxt takes (robots.cc, `ParsedRobotsKey`), and an
 # underscore. As there, letters may follow: `User-agents` is one.
 ROBOTS_AGENT_LINE = lazy_re(rf"{ROBOTS_LINE}user[-_ ]?agent[a-z]*{ROBOTS_FIELD_END}([^\n#]*)")
-ROBOTS_RULE_LINE = lazy_re(  # the field unless it is a Disallow, the value
-    rf"{ROBOTS_LINE}(?:(allow|crawl-delay){ANY_BLANKS}:"
-    rf"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*{ROBOTS_FIELD_END})"
-    r"([^\n#]*)"
+ROBOTS_RULE_LINE = lazy_re(  # its field, its value
+    rf"{ROBOTS_LINE}((?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*"
+    rf"|(?:allow|crawl-delay)(?={ANY_BLANKS}:)){ROBOTS_FIELD_END}([^\n#]*)"
 )
 # R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
 ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff){ANY_BLANKS}allow[^\n#]*")
-ROBOTS_DELAY_LINE = lazy_re(
-    rf"{ROBOTS_LINE}crawl-delay{ANY_BLANKS}:{ANY_BLANKS}"
-    rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+){ANY_BLANKS}(?=[\n#]|\Z)"
-)
+ROBOTS_DELAY = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 ROBOTS_SIGNAL_LINE = lazy_re(rf"{ROBOTS_LINE}content-signal{ANY_BLANKS}:([^\n#]*)")
 ROBOTS_SIGNAL = lazy_re(  # its name, its answer
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
@@ -933,7 +929,6 @@ ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # An octet that does not stand as it is; a percent sign takes two hex digits along.
 # `*`, `$` and the line feed between two values stand.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
-MATCHES_NOTHING = "\n"  # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
@@ -1005,17 +1000,23 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     return values[names.index(wanted)], "\n".join(kept)
 
 
-def robots_rules(lines: str) -> Iterator[Rule]:
-    """The Allow and Disallow lines of a group, in file order."""
-    line_number = 0
-    counted = 0
-    for found in ROBOTS_RULE_LINE.finditer(lines):
-        start = found.start() + 1
-        line_number += lines.count("\n", counted, start)
-        counted = start
-        field = (found[1] or "").lower()
+def robots_rows(lines: str) -> tuple[list[RobotsRow], list[float]]:
+    """The Allow and Disallow lines of a group in file order, and the seconds of its delays."""
+    before, *parts = ROBOTS_RULE_LINE.split(lines)
+    values = [value.strip(ROBOTS_BLANKS) for value in parts[1::3]]
+    gaps = [before, *parts[2::3]]  # what stands between two rule lines
+    numbers = itertools.accumulate(gap.count("\n") + 1 for gap in gaps)
+    # All values at once, since most need no change. A `$` that is not at an end is a literal.
+    forms = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets("\n".join(values))).split("\n")
+    rows = []
+    delays = []
+    for field, form, value, number in zip(parts[0::3], forms, values, numbers):
+        field = field.lower()
         if field != "crawl-delay":
-            yield Rule(field == "allow", found[2].strip(ROBOTS_BLANKS), line_number)
+            rows.append((form, field == "allow", value, number))
+        elif ROBOTS_DELAY.fullmatch(value):
+            delays.append(float(value))
+    return rows, delays
 
 
 def robots_signals(lines: str) -> dict[str, str]:
@@ -1052,6 +1053,7 @@ def robots_octets(text: str) -> str:
     return ROBOTS_OCTET.sub(lambda found: robots_octet_form(found[0]), text)
 
 
+@lru_cache(maxsize=8)  # the gates ask of one target again and again, robots2's files too
 def robots_target(target: str) -> str:
     """Path and query of a target, in the one spelling. Never raises.
 
@@ -1068,12 +1070,6 @@ def robots_target(target: str) -> str:
     return resolve_dot_segments(path or "/") + mark + query
 
 
-def robots_form(value: str) -> str:
-    """The value of a rule in the one spelling, in which a `$` at its end alone is no literal."""
-    form = robots_octets(value)
-    return form[:-1].replace("$", "%24") + form[-1:] or MATCHES_NOTHING  # spec 9.1.4
-
-
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     """How many octets of `path` a rule covers, -1 where it does not match. Spec 9.1.4.
 
@@ -1084,24 +1080,24 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     [5, 3]
     """
     first, *pieces = form.split("*")
-    # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
-    # alone decides the length.
+    # Pieces never overlap. At its leftmost place each leaves the most room to those behind it.
     end = len(first)
-    for number, piece in enumerate(pieces, 1):
-        find = path.find
-        if is_longest and number == len(pieces):
-            find = path.rfind
-        start = find(piece, end)
+    for piece in pieces:
+        start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
+    if pieces and is_longest:  # the last one alone decides the length
+        end = path.rfind(pieces[-1]) + len(pieces[-1])
     return min(end, len(path) - 1)
+
+
+RobotsRow = tuple[str, bool, str, int]  # a rule's form, whether it is an Allow, its value and line
 
 
 class RobotsTxt(NamedTuple):
     """A robots.txt as one product token reads it: the selected group, and the sitemaps. R2.
 
-    Of each rule little is held, since a file of 500 KiB may have 50,000.
     >>> robots = RobotsTxt.parse("User-agent: *\\nDisallow: /private\\nAllow: /private/tea")
     >>> robots.group, robots.allows("https://x.test/private/tea?cup=2")
     ('*', True)
@@ -1114,63 +1110,66 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]  # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]  # absolute URLs, which belong to no group
     otherwise: Verdict  # where no rule matches
-    lines: str  # of the group, as robots_group gives them
-    # Its rules, as columns in file order.
-    is_allow: bytes
-    forms: tuple[str, ...]  # the values in the one spelling
-    beginnings: tuple[str, ...]  # of the forms, up to a first `*`
-    affordable_octets: int  # of a path on which all wildcards are tried
+    rows: list[RobotsRow]  # its rules in file order
+    by_beginning: dict[str, list[RobotsRow]]  # those with a value, by their form up to a first `*`
+    lengths: set[int]  # of these beginnings
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
         """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
         group, lines = robots_group(text, robots_agent_name(token))
-        delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
+        rows, delays = robots_rows(lines)
+        index: dict[str, list[RobotsRow]] = {}
+        for row in rows:
+            if row[0]:  # a rule without a value matches nothing (spec 9.1.4)
+                index.setdefault(row[0].partition("*")[0], []).append(row)
         sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
-        # Two passes, since a list of all rules would take as much memory again.
-        forms = tuple(robots_form(rule.value) for rule in robots_rules(lines))
-        work = 1 + sum(1 + len(form) // 64 for form in forms if "*" in form)
         return cls(
             group=group,
             crawl_delay=max(filter(math.isfinite, delays), default=None),  # R2d
             content_signals=robots_signals(lines),
             sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
-            lines=lines,
-            is_allow=bytes(rule.allow for rule in robots_rules(lines)),
-            forms=forms,
-            beginnings=tuple(form.partition("*")[0] for form in forms),
-            affordable_octets=MAX_WILDCARD_OCTETS // work,
+            rows=rows,
+            by_beginning=index,
+            lengths=set(map(len, index)),
         )
 
     @property
     def rules(self) -> list[Rule]:
         """The Allow and Disallow lines of the selected group, in file order."""
-        return list(robots_rules(self.lines))
+        return [Rule(*row[1:]) for row in self.rows]
 
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        signals = self.content_signals
-        held: list[Any] = [*self, *self.forms, *self.sitemaps, *signals, *signals.values()]
-        return sum(item.__sizeof__() for item in held)
+        texts = [*self.sitemaps, *self.content_signals, *(row[0] for row in self.rows)]
+        return sum(350 + 2 * len(text) for text in texts)
 
     def match(self, target: str) -> Optional[Rule]:
         """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
         path = robots_target(target)
         if path.partition("?")[0] == "/robots.txt":
             return None  # it is always allowed (RFC 9309 2.2.2)
-        lengths = self._match_lengths(path + "$")
-
-        def precedence(index: int) -> tuple[int, int]:
-            """Of equally long rules an Allow decides; of equal keys `max` takes the first."""
-            return lengths[index], self.is_allow[index]
-
-        if not lengths:
+        path += "$"
+        octets_left = MAX_WILDCARD_OCTETS
+        matches = []
+        # Only a rule that stands under a beginning of the path can match it.
+        for length in self.lengths:
+            for form, allow, value, line in self.by_beginning.get(path[:length], ()):
+                octets_left -= len(path) * (1 + len(form) // 64)
+                if octets_left < 0 and "*" in form:  # R2c: what takes too long to know is denied
+                    covered = -1 if allow else len(path)
+                else:
+                    covered = robots_match_length(form, path, is_longest=not allow)  # R2c
+                if covered >= 0:
+                    # R2b: of equally long ones an Allow decides, else the first.
+                    matches.append((covered, allow, -line, value))  # R2b
+        if not matches:
             return None
-        index = max(lengths, key=precedence)  # R2b
-        return next(islice(robots_rules(self.lines), index, None))
+        _, allow, line, value = max(matches)  # R2b: the longest
+        return Rule(allow, value, -line)
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1188,23 +1187,6 @@ class RobotsTxt(NamedTuple):
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
         return self.verdict(target) is not Verdict.DISALLOWED_EXPLICIT
-
-    def _match_lengths(self, path: str) -> dict[int, int]:
-        """How many octets each rule that matches covers, by its index, in file order."""
-        lengths = {}
-        is_costly = len(path) > self.affordable_octets
-        begins = map(path.startswith, self.beginnings)  # as most rules do not
-        for index in compress(range(len(self.forms)), begins):
-            form = self.forms[index]
-            is_allow = self.is_allow[index]
-            if is_costly and "*" in form:  # R2c: what takes too long to know is denied
-                if is_allow:
-                    continue
-                form = self.beginnings[index] + "*"
-            length = robots_match_length(form, path, is_longest=not is_allow)
-            if length >= 0:
-                lengths[index] = length
-        return lengths
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
