@@ -1190,7 +1190,7 @@ class RobotsTxt(NamedTuple):
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
-# JSON as it arrives, the patterns of ECMA 262, and a Draft 2020-12 subset. Knows no blocklist.
+# JSON as it arrives, patterns, and a Draft 2020-12 subset. Knows no blocklist.
 
 
 # 6a. JSON.
@@ -1222,86 +1222,30 @@ def parse_json(body: bytes, what: str) -> Any:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
 
-# 6b. Patterns: ECMA 262's are translated where `re`, with re.ASCII, would read them otherwise.
-ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-ECMA_NO_SPACES = (  # as ranges, since a set may have other members beside `\S`
-    r"\0-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"
-    r"\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
-)
-OUTSIDE_SETS = {
-    "$": r"\Z",
-    ".": r"[^\n\r\u2028\u2029]",
-    "{,": r"\{,",  # no count begins so
-    "(?<": "(?P<",
-    "[]": "(?!)",
-    "[^]": r"[\d\D]",
-    r"\B": r"(?!\b)",  # before Python 3.14 an empty text has no `\B`
-    r"\s": f"[{ECMA_SPACES}]",
-    r"\S": f"[{ECMA_NO_SPACES}]",
-}
-INSIDE_SETS = {r"\s": ECMA_SPACES, r"\S": ECMA_NO_SPACES}
-CHARACTER_CLASSES = frozenset([r"\d", r"\D", r"\s", r"\S", r"\w", r"\W"])
-ECMA_ESCAPE = (
-    r"\\u\{[0-9A-Fa-f]{1,6}\}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
-    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[bdDfnrsStvwW]|\\[^A-Za-z]"
-)
-SET_MEMBER = lazy_re(rf"({ECMA_ESCAPE}|[^\\])(?:-({ECMA_ESCAPE}|[^\\]))?|\\.?")
-# What stands in no group is refused: other openings, possessive counts, open sets, other escapes.
+# 6b. Patterns run on `re`, which reads some rare ones otherwise than ECMA 262 does.
+# An escape or a class stays as it is. What not every Python takes for the same is refused.
 PATTERN_PART = lazy_re(
-    r"(?P<rewritten>[$.]|\{,|\[\^?\]|\\[BsS]|\(\?<(?=[A-Za-z_]))"
-    r"|(?P<set>\[(?:\\[\s\S]|[^\\\]])+\])|(?P<reference>\\[1-9][0-9]?)"
-    rf"|(?P<escape>{ECMA_ESCAPE})|\(\?(?!:|<?[=!])|\[|(?:[*+?]|\{{[0-9]+(?:,[0-9]*)?\}})\+|\\.?"
-    r"|(?P<same>[\s\S])"
+    r"(?s)(?P<refused>\\z|(?:[*+?]|\{[0-9,]+\})\+|\(\?(?:>|[a-zA-Z]+\)))"
+    r"|\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])"
 )
-
-
-def python_character(text: str) -> str:
-    """A character, an escape, or what a class has in a set."""
-    if len(text) == 1:
-        return re.escape(text)
-    if text.startswith(r"\u{"):
-        return re.escape(chr(int(text[3:-1], 16)))
-    if text.startswith(r"\c"):
-        return re.escape(chr(ord(text[2]) % 32))
-    if len(text) == len(r"\ud83d\ude00"):
-        return bytes.fromhex(text.replace(r"\u", "")).decode("utf-16-be")
-    return INSIDE_SETS.get(text, text)
-
-
-def python_member(found: re.Match[str]) -> str:
-    """A member of a set, or a range, where no end is a class."""
-    first, last = found.groups()
-    if first is None:
-        raise ValueError(f"{found[0]!r} is not supported")
-    if last is None:
-        return python_character(first)
-    hyphen = "-" if CHARACTER_CLASSES.isdisjoint((first, last)) else r"\-"
-    return python_character(first) + hyphen + python_character(last)
 
 
 def python_part(found: re.Match[str]) -> str:
     """A part of a pattern as `re` wants it; ValueError where it is refused."""
-    text = found[0]
-    kind = found.lastgroup
-    if kind is None:
-        raise ValueError(f"{text!r} is not supported")
-    if kind == "rewritten":
-        return OUTSIDE_SETS[text]
-    if kind == "set":
-        opening = "[^" if text.startswith("[^") else "["
-        return opening + SET_MEMBER.sub(python_member, text[len(opening) : -1]) + "]"
-    if kind == "reference":  # to a group that took no part, it is empty
-        return f"(?({text[1:]}){text})"
-    if kind == "escape":
-        return python_character(text)
-    return text
+    if found["refused"]:
+        raise ValueError(f"{found[0]!r} is not supported")
+    return {"$": r"\Z", "(?<": "(?P<"}.get(found[0], found[0])
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
     """ValueError where it is none, or where `re` has no word for it."""
+    import warnings  # only where a schema is compiled
+
     try:
-        return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as of `[[`, which may mean something else one day
+            return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise ValueError(f"pattern {brief_value(source)}: {error}") from None
 
@@ -10129,7 +10073,9 @@ def option_parser() -> Any:
         def error(self, message: str) -> NoReturn:
             raise Misuse(f"{message}, want it as --help shows it")
 
-    parser = Parser(add_help=False, allow_abbrev=False)
+    # Each option makes a formatter, which without a width imports shutil and three compressors.
+    formatter = partial(argparse.HelpFormatter, width=80)
+    parser = Parser(add_help=False, allow_abbrev=False, formatter_class=formatter)
     for short, name, kind, default in re.findall(HELP_OPTION, HELP, re.MULTILINE):
         names = [name, short] if short else [name]
         if not kind:
