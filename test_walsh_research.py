@@ -3490,12 +3490,71 @@ class TestR3a:
         assert len(held) == 1 and "/blocked/0: " in held.warnings[0]
         assert not any(map(held.blocks, ["", ".", "x.example.com", "c.test", "test"]))
 
-    def test_bad_entries_lose_no_other_and_are_one_warning(self):
+    def test_bad_entries_lose_no_other_and_each_is_told_up_to_twenty(self):
         held = adopted("", "example.com", *["a b"] * 1000)
         assert len(held) == 1 and held.blocks("example.com")
-        [warning] = held.warnings
-        assert "1001 entries" in warning and "/blocked/0" in warning and is_one_line(warning)
+        assert len(held.warnings) == 21 and all(map(is_one_line, held.warnings))
+        assert "/blocked/0: ''" in held.warnings[0] and "/blocked/2: 'a b'" in held.warnings[1]
+        assert "981 more entries" in held.warnings[-1]
         assert adopted("example.com").warnings == ()
+
+    @pytest.mark.parametrize("mark", ["\u200e", "\u202a", "\u2066", "\ufeff", "\u00ad"], ids=ascii)
+    def test_a_mark_that_prints_as_nothing_hides_no_domain(self, mark):
+        for listed in (f"{mark}example.com", f" {mark} Example{mark}.com{mark}. "):
+            held = adopted(listed)
+            assert held.blocks("www.example.com") and not held.warnings
+
+    @pytest.mark.parametrize(
+        "listed",
+        [
+            "example.com;",
+            "'example.com'",
+            '"example.com"',
+            "<example.com>",
+            "\u201cexample.com\u201d",
+            "(example.com)",
+            "\u200e(example.com),",
+            "http:example.com",
+            "HTTPS:\\\\example.com",
+            "https:/example.com/a",
+            "example.com:a",
+            "(https://example.com/a)",
+        ],
+        ids=ascii,
+    )
+    def test_what_was_pasted_around_a_domain_is_told_and_blocked_where_its_meaning_is_plain(
+        self, listed
+    ):
+        held = adopted("other.test", listed)
+        assert held.blocks("www.example.com")
+        [warning] = held.warnings
+        assert "/blocked/1: " in warning and "example.com" in warning and is_one_line(warning)
+
+    @pytest.mark.parametrize(
+        "listed", ["a;b.test", "a(b).test", "a\u2026b.test", "a\u201cb.test", "a+b.test"]
+    )
+    def test_punctuation_within_a_domain_is_told(self, listed):
+        assert "/blocked/0: " in adopted(listed).warnings[0]
+
+    @pytest.mark.parametrize(
+        "listed",
+        [
+            "a-b_c.test",
+            "*.b.test:443",
+            "https://me@b.test:80/x;y?(z)=1",
+            "[2001:db8::1]:443",
+            "2001:db8::1",
+            "l\u00b7l.test",
+            "\u30a2\u30fb\u30a2.test",
+            "\u0939\u093f\u0928\u094d\u0926\u0940.test",
+            "a\u3002test\uff61",
+            "192.0.2.1:80",
+        ],
+        ids=ascii,
+    )
+    def test_what_a_domain_may_have_is_told_nobody(self, listed):
+        held = adopted(listed)
+        assert len(held) == 1 and held.warnings == ()
 
     @pytest.mark.parametrize(
         "host", ["a\u2488.example.com", "x\u2024.example.com", "xn--.example.com"]

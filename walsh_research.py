@@ -169,6 +169,7 @@ FREE_JSON_BRACKETS = 10_000  # that any JSON may open; 2 MiB of memory
 MAX_MATCHED_TEXT = 2048  # characters; an ambiguous pattern takes as long as it likes
 MIN_BLOCKLIST_REFRESH_SECONDS = 300  # five minutes; faster would hammer the origin
 MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
+MAX_ODD_ENTRIES = 20  # of a blocklist that are shown; a broken one may have 10^6
 MAX_BLOCKLIST_KEY = 512  # characters of a host; DNS ends at 253; NFKC is quadratic
 # The cache.
 CACHE_FORMAT = "walsh-research-cache/2"  # what the digest of an entry begins with
@@ -1618,6 +1619,13 @@ CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
 HOST_WITHIN = lazy_re(r"(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")  # as in a URL
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
 HOST_PADDING = ". \t\r\n\u3002\uff0e\uff61"
+# Opt-outs are pasted from mails: what may stand around a domain, and a scheme without its slashes.
+PASTED_AROUND = " \t\r\n\"'`;,!(){}<>\xab\xbb\u2018\u2019\u201a\u201c\u201d\u201e\u2039\u203a"
+PASTED_SCHEME = r"(?i)\Ahttps?:(?!//)[/\\]*"
+# Punctuation and symbols that no name in the DNS has; some tools register others all the same.
+ODD_IN_NAME = lazy_re(
+    "[!$&'()+;=~\xa1\xab\xbb\xbf\u2010-\u2027\u2030-\u205e\u2190-\u23ff\u3008-\u301f]"
+)
 # What no domain has, or a label that is empty.
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|(?:\A|\.)(?:\.|\Z)")
 
@@ -1649,7 +1657,8 @@ def label_key(label: str) -> str:
     for letter in label:
         if letter == "\u00df":
             folded += letter
-        elif not stringprep.in_table_b1(letter):  # soft hyphens, joiners, variation selectors
+        elif not (stringprep.in_table_b1(letter) or unicodedata.category(letter) == "Cf"):
+            # What prints as nothing is left out: joiners, variation selectors, marks of direction.
             folded += stringprep.map_table_b2(letter)
     key = unicodedata.ucd_3_2_0.normalize("NFKC", folded)
     return "" if "." in key else key
@@ -1678,12 +1687,26 @@ def blocklist_key(text: str) -> str:
     return ipv4_literal(name) or name
 
 
-def listed_key(domain: str) -> str:
-    """The key of a listed domain; "" where it cannot be one."""
-    key = ""
-    if len(domain) <= MAX_BLOCKLIST_KEY:
-        key = blocklist_key(domain)
-    return "" if NO_DOMAIN.search(key) else key
+def listed_key(domain: str) -> tuple[str, bool]:
+    """The key of a listed domain, "" where it cannot be one; whether it is written as one.
+
+    >>> listed_key("(https:example.com)"), listed_key("example.com:443"), listed_key("a b")
+    (('example.com', False), ('example.com', True), ('', False))
+    """
+    if len(domain) > MAX_BLOCKLIST_KEY:
+        return "", False
+    if not domain.isascii():
+        import unicodedata  # only for names beyond ASCII
+
+        # A mark that prints as nothing hides no opt-out.
+        domain = "".join([mark for mark in domain if unicodedata.category(mark) != "Cf"])
+    plain = re.sub(PASTED_SCHEME, "", domain.strip(PASTED_AROUND))
+    key = blocklist_key(plain)
+    if NO_DOMAIN.search(key):
+        return "", False
+    port = next(HOST_WITHIN.finditer(plain))[1].partition(":")[2]
+    is_name = not ODD_IN_NAME.search(key) and not port.strip("0123456789")
+    return key, plain == domain.strip() and (is_name or key.startswith("["))
 
 
 def entry_text(entry: dict[str, Any], field: str) -> str:
@@ -1758,22 +1781,23 @@ class Blocklist:
         hold, or there is no schema (R3c, R10).
         """
         rows: dict[str, Any] = {}
-        refused = []
+        odd = []
         for number, entry in enumerate(checked_entries(document, schema)):
             domain = entry.get("domain") if isinstance(entry, dict) else None
             if not isinstance(domain, str):
                 raise BlocklistRejected(
                     f"/blocked/{number}: domain is {brief_value(domain)}, want a string"
                 )
-            key = listed_key(domain)
-            if not key:
-                refused.append(f"/blocked/{number}: {brief_value(domain)}")
-            elif key not in rows:
+            key, is_plain = listed_key(domain)
+            if not is_plain:
+                meaning = f"taken as {brief_value(key)}" if key else "cannot be a domain"
+                odd.append(f"/blocked/{number}: {brief_value(domain)} {meaning}")
+            if key and key not in rows:
                 domain = key if key == domain else domain  # one text, not two
                 rows[key] = domain, entry_text(entry, "added"), entry_text(entry, "reason")
-        warnings = []
-        if refused:
-            warnings.append(f"{len(refused)} entries cannot be a domain, first {refused[0]}")
+        warnings = odd[:MAX_ODD_ENTRIES]
+        if len(odd) > len(warnings):
+            warnings.append(f"{len(odd) - len(warnings)} more entries are no plain domains")
         return cls(rows, refresh_of(document, warnings), warnings)
 
 
