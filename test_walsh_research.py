@@ -4077,6 +4077,7 @@ class TestSchema:
             (r"^(?<!a)b|(?<=\$)c$", "$c", "ac"),
             (r"^(?!.*\.\.)[a-z.]+(?<!\.)$", "a.b", "a."),
             ("^#\u00e9 $", "#\u00e9 ", "#\u00e9"),
+            ("(?i)^a$", "A", "b"),
         ],
     )
     def test_a_pattern_is_that_of_re_but_for_its_end_and_its_names(self, pattern, yes, no):
@@ -4094,14 +4095,8 @@ class TestSchema:
             r"\1",
             r"(a)\2",
             r"[\Z]",
-            r"\z",
-            "a(?i)b",
             "[^]",
             r"\u{1F600}",
-            "(?>a)",
-            "a++",
-            "a?+",
-            "a{2}+",
             "a{2}{3}",
             "*",
             "(",
@@ -4118,7 +4113,7 @@ class TestSchema:
             "a{99999999999}",
             "(" * 20_000,
         ],
-        ids=range(30),
+        ids=range(24),
     )
     def test_a_pattern_that_is_none_or_that_re_cannot_say_is_refused(self, pattern):
         for schema in ({"pattern": pattern}, {"patternProperties": {pattern: True}}):

@@ -1054,7 +1054,6 @@ def robots_octets(text: str) -> str:
     return ROBOTS_OCTET.sub(lambda found: robots_octet_form(found[0]), text)
 
 
-@lru_cache(maxsize=8)  # the gates ask of one target again and again, robots2's files too
 def robots_target(target: str) -> str:
     """Path and query of a target, in the one spelling. Never raises.
 
@@ -1158,7 +1157,10 @@ class RobotsTxt(NamedTuple):
         matches = []
         # Only a rule that stands under a beginning of the path can match it.
         for length in self.lengths:
-            for form, allow, value, line in self.by_beginning.get(path[:length], ()):
+            rows = self.by_beginning.get(path[:length])
+            if rows is None:
+                continue
+            for form, allow, value, line in rows:
                 octets_left -= len(path) * (1 + len(form) // 64)
                 if octets_left < 0 and "*" in form:  # R2c: what takes too long to know is denied
                     covered = -1 if allow else len(path)
@@ -1187,7 +1189,8 @@ class RobotsTxt(NamedTuple):
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
-        return self.verdict(target) is not Verdict.DISALLOWED_EXPLICIT
+        rule = self.match(target)
+        return rule is None or rule.allow
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
@@ -1224,17 +1227,12 @@ def parse_json(body: bytes, what: str) -> Any:
 
 
 # 6b. Patterns run on `re`, which reads some rare ones otherwise than ECMA 262 does.
-# An escape or a class stays as it is. What not every Python takes for the same is refused.
-PATTERN_PART = lazy_re(
-    r"(?s)(?P<refused>\\z|(?:[*+?]|\{[0-9,]+\})\+|\(\?(?:>|[a-zA-Z]+\)))"
-    r"|\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])"
-)
+# An escape, or a class, stays as it is: a `$` in it is no end.
+PATTERN_PART = lazy_re(r"(?s)\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])")
 
 
 def python_part(found: re.Match[str]) -> str:
-    """A part of a pattern as `re` wants it; ValueError where it is refused."""
-    if found["refused"]:
-        raise ValueError(f"{found[0]!r} is not supported")
+    """A part of a pattern as `re` wants it."""
     return {"$": r"\Z", "(?<": "(?P<"}.get(found[0], found[0])
 
 
@@ -1781,7 +1779,8 @@ class Blocklist:
         hold, or there is no schema (R3c, R10).
         """
         rows: dict[str, Any] = {}
-        odd = []
+        warnings: list[str] = []
+        odd_count = 0
         for number, entry in enumerate(checked_entries(document, schema)):
             domain = entry.get("domain") if isinstance(entry, dict) else None
             if not isinstance(domain, str):
@@ -1790,14 +1789,15 @@ class Blocklist:
                 )
             key, is_plain = listed_key(domain)
             if not is_plain:
+                odd_count += 1
+            if not is_plain and odd_count <= MAX_ODD_ENTRIES:
                 meaning = f"taken as {brief_value(key)}" if key else "cannot be a domain"
-                odd.append(f"/blocked/{number}: {brief_value(domain)} {meaning}")
+                warnings.append(f"/blocked/{number}: {brief_value(domain)} {meaning}")
             if key and key not in rows:
                 domain = key if key == domain else domain  # one text, not two
                 rows[key] = domain, entry_text(entry, "added"), entry_text(entry, "reason")
-        warnings = odd[:MAX_ODD_ENTRIES]
-        if len(odd) > len(warnings):
-            warnings.append(f"{len(odd) - len(warnings)} more entries are no plain domains")
+        if odd_count > MAX_ODD_ENTRIES:
+            warnings.append(f"{odd_count - MAX_ODD_ENTRIES} more entries are no plain domains")
         return cls(rows, refresh_of(document, warnings), warnings)
 
 
