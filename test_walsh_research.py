@@ -22,6 +22,7 @@ import http.server
 import importlib.util
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -3127,6 +3128,20 @@ class TestR2bPaths:
     def test_what_is_no_rule(self, line):
         assert robots_of("Allow: /a", line).rules == [wr.Rule(True, "/a", 2)]
 
+    def test_43_000_distinct_rules_are_held_within_16_mib(self):
+        names = list(
+            map("".join, itertools.product("abcdefghijklmnopqrstuvwxyz0123456789", repeat=3))
+        )
+        for pattern in ("Allow:{}\n", "allow:{}*\n"):
+            lines = map(pattern.format, names[:43_000])
+            body = ("User-agent: *\n" + "".join(lines)).encode()
+            tracemalloc.start()
+            robots = wr.RobotsTxt.parse(body)
+            held = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            assert len(robots.rules) == 43_000 and held < 16 * 2**20
+            assert held / 2 < robots.held_bytes < 2 * held
+
     def test_only_line_feeds_and_carriage_returns_end_a_line(self):
         for character in "\u2028\x85\x0b\x0c\x1c":
             rules = robots_of(f"# {character}Disallow: /", "Allow: /").rules
@@ -3198,6 +3213,7 @@ class TestR2cDoubt:
         assert time.process_time() - start < 5
         below = [line.replace("/*", "/x/*") for line in lines]
         assert robots_of(*below).allows("/" + "a" * 60_000)  # no rule of theirs can match
+        assert robots_of("Allow: /y/*a$", *below).allows("/y/" + "a" * 60_000)
         below += ["Disallow: /", "Allow: /*zzz"]
         assert not robots_of(*below).allows("/" + "a" * 60_000)
 
@@ -3579,12 +3595,71 @@ class TestR3a:
         assert len(held) == 1 and "/blocked/0: " in held.warnings[0]
         assert not any(map(held.blocks, ["", ".", "x.example.com", "c.test", "test"]))
 
-    def test_bad_entries_lose_no_other_and_are_one_warning(self):
+    def test_bad_entries_lose_no_other_and_each_is_told_up_to_twenty(self):
         held = adopted("", "example.com", *["a b"] * 1000)
         assert len(held) == 1 and held.blocks("example.com")
-        [warning] = held.warnings
-        assert "1001 entries" in warning and "/blocked/0" in warning and is_one_line(warning)
+        assert len(held.warnings) == 21 and all(map(is_one_line, held.warnings))
+        assert "/blocked/0: ''" in held.warnings[0] and "/blocked/2: 'a b'" in held.warnings[1]
+        assert "981 more entries" in held.warnings[-1]
         assert adopted("example.com").warnings == ()
+
+    @pytest.mark.parametrize("mark", ["\u200e", "\u202a", "\u2066", "\ufeff", "\u00ad"], ids=ascii)
+    def test_a_mark_that_prints_as_nothing_hides_no_domain(self, mark):
+        for listed in (f"{mark}example.com", f" {mark} Example{mark}.com{mark}. "):
+            held = adopted(listed)
+            assert held.blocks("www.example.com") and not held.warnings
+
+    @pytest.mark.parametrize(
+        "listed",
+        [
+            "example.com;",
+            "'example.com'",
+            '"example.com"',
+            "<example.com>",
+            "\u201cexample.com\u201d",
+            "(example.com)",
+            "\u200e(example.com),",
+            "http:example.com",
+            "HTTPS:\\\\example.com",
+            "https:/example.com/a",
+            "example.com:a",
+            "(https://example.com/a)",
+        ],
+        ids=ascii,
+    )
+    def test_what_was_pasted_around_a_domain_is_told_and_blocked_where_its_meaning_is_plain(
+        self, listed
+    ):
+        held = adopted("other.test", listed)
+        assert held.blocks("www.example.com")
+        [warning] = held.warnings
+        assert "/blocked/1: " in warning and "example.com" in warning and is_one_line(warning)
+
+    @pytest.mark.parametrize(
+        "listed", ["a;b.test", "a(b).test", "a\u2026b.test", "a\u201cb.test", "a+b.test"]
+    )
+    def test_punctuation_within_a_domain_is_told(self, listed):
+        assert "/blocked/0: " in adopted(listed).warnings[0]
+
+    @pytest.mark.parametrize(
+        "listed",
+        [
+            "a-b_c.test",
+            "*.b.test:443",
+            "https://me@b.test:80/x;y?(z)=1",
+            "[2001:db8::1]:443",
+            "2001:db8::1",
+            "l\u00b7l.test",
+            "\u30a2\u30fb\u30a2.test",
+            "\u0939\u093f\u0928\u094d\u0926\u0940.test",
+            "a\u3002test\uff61",
+            "192.0.2.1:80",
+        ],
+        ids=ascii,
+    )
+    def test_what_a_domain_may_have_is_told_nobody(self, listed):
+        held = adopted(listed)
+        assert len(held) == 1 and held.warnings == ()
 
     @pytest.mark.parametrize(
         "host", ["a\u2488.example.com", "x\u2024.example.com", "xn--.example.com"]
@@ -4106,43 +4181,28 @@ class TestSchema:
             (DATE, "2026-05-23", "2026-13-23"),
             (DATE, "2026-05-23", "\u0662026-05-23"),
             ("^$", "", "\n"),
-            ("^.$", "\x85", "\u2028"),
-            ("^.$", EMOJI, "\r"),
             (r"^\w$", "_", "\u00e9"),
             (r"^\W\D$", "\u00e9\u0662", "a1"),
-            (r"^\s$", "\ufeff", "\x1c"),
-            (r"^\S$", "\x85", "\u3000"),
-            (r"^[\s]$", "\u2029", "\x1f"),
-            (r"^[^\S\n]$", "\xa0", "\n"),
-            (r"^[\S]$", "\x1c", "\ufeff"),
             (r"\bb\B", "a bc", "ab b"),
-            (r"^\B$", "", "a"),
-            ("^[^]$", "\n", ""),
-            ("^[]|b$", "b", "a"),
-            ("^[]a]|b$", "b", "a"),
-            (r"^[\w-.]+$", "a-b.c", "a b"),
-            (r"^[a-\d]$", "-", "b"),
+            (r"^[\w-]+[^$]$", "a-b.", "a-b$"),
+            (r"^[]$]\$$", "$$", "$"),
+            (r"^[\]$]$", "$", "\\"),
             (r"^[a\-c]$", "-", "b"),
             (r"^[-a]$", "-", "b"),
             (r"^[+--]$", ",", "."),
             (r"^[a&&||~~[]$", "[", "d"),
             (r"^[^\W\d_]$", "x", "_"),
-            (r"^[\x41-\u{5A}]$", "M", "m"),
             (r"^[\^\]$.]$", "]", "\\"),
-            (r"^\u{1F600}\uD83D\uDE00$", EMOJI * 2, EMOJI),
-            (r"^[\uD83D\uDE00]$", EMOJI, "\ud83d"),
-            (r"^\cJ[\b\cI]\0\v\/\-$", "\n\t\0\v/-", "JI"),
             ("^{a}]}$", "{a}]}", "a"),
-            ("^a{,2}$", "a{,2}", "aa"),
             ("^a{1,2}?$", "aa", "aaa"),
             (r"^(?<y>a|b)-\1$", "a-a", "a-b"),
-            (r"^(?:(a)|b)\1c$", "bc", "abc"),
             (r"^(?<!a)b|(?<=\$)c$", "$c", "ac"),
             (r"^(?!.*\.\.)[a-z.]+(?<!\.)$", "a.b", "a."),
             ("^#\u00e9 $", "#\u00e9 ", "#\u00e9"),
+            ("(?i)^a$", "A", "b"),
         ],
     )
-    def test_patterns_are_read_as_ECMA_262_says(self, pattern, yes, no):
+    def test_a_pattern_is_that_of_re_but_for_its_end_and_its_names(self, pattern, yes, no):
         assert is_valid(yes, {"pattern": pattern}) and not is_valid(no, {"pattern": pattern})
         assert is_valid({yes: 1, no: 2}, {"patternProperties": {pattern: {"const": 1}}})
         assert not is_valid({yes: 2}, {"patternProperties": {pattern: {"const": 1}}})
@@ -4156,19 +4216,9 @@ class TestSchema:
             r"\k<n>",
             r"\1",
             r"(a)\2",
-            r"\Aa\Z",
             r"[\Z]",
-            r"\a",
-            r"\z",
-            "(?i:a)",
-            "(?i)a",
-            "(?P<n>a)",
-            "(?#a)",
-            "(?>a)",
-            "(a)(?(1)b)",
-            "a++",
-            "a?+",
-            "a{2}+",
+            "[^]",
+            r"\u{1F600}",
             "a{2}{3}",
             "*",
             "(",
@@ -4185,7 +4235,7 @@ class TestSchema:
             "a{99999999999}",
             "(" * 20_000,
         ],
-        ids=range(34),
+        ids=range(24),
     )
     def test_a_pattern_that_is_none_or_that_re_cannot_say_is_refused(self, pattern):
         for schema in ({"pattern": pattern}, {"patternProperties": {pattern: True}}):
@@ -10395,8 +10445,15 @@ def bench_robots(quick, folder):
     texts = [body.decode("utf-8", "replace") for body in bodies]
     url, agent = "https://a.test/shop/items/17?sort=price", "Walsh-Research"
 
+    urls = [f"{url}&page={number}" for number in range(len(bodies))]  # nobody asks twice
+    our_files = list(map(wr.RobotsTxt.parse, bodies))
+    their_files = list(map(protego.Protego.parse, texts)) if protego else []
+
     def our_parse():
         return [wr.RobotsTxt.parse(body) for body in bodies]
+
+    def our_next():
+        return [robots.allows(page) for robots, page in zip(our_files, urls)]
 
     def our_answer():
         return [wr.RobotsTxt.parse(body).allows(url) for body in bodies]
@@ -10404,12 +10461,16 @@ def bench_robots(quick, folder):
     def their_parse():
         return [protego.Protego.parse(text) for text in texts]
 
+    def their_next():
+        return [robots.can_fetch(page, agent) for robots, page in zip(their_files, urls)]
+
     def their_answer():
         return [protego.Protego.parse(text).can_fetch(url, agent) for text in texts]
 
     kind = f"{len(bodies)} robots.txt files"
     for what, ours, theirs in (
         ("parse", our_parse, their_parse),
+        ("the next decision each", our_next, their_next),
         ("parse, and one decision each", our_answer, their_answer),
     ):
         theirs = theirs if protego else None

@@ -32,7 +32,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
     R2a   longest group              5 ROBOTS          robots_group
     R2b   longest path, Allow ties   5 ROBOTS          RobotsTxt.match
-    R2c   never under-blocks         5 ROBOTS          RobotsTxt._match_lengths
+    R2c   never under-blocks         5 ROBOTS          RobotsTxt.match
     R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
     R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
     R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
@@ -98,7 +98,7 @@ from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
 from html import escape, unescape
-from itertools import compress, islice
+from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -169,6 +169,7 @@ FREE_JSON_BRACKETS = 10_000  # that any JSON may open; 2 MiB of memory
 MAX_MATCHED_TEXT = 2048  # characters; an ambiguous pattern takes as long as it likes
 MIN_BLOCKLIST_REFRESH_SECONDS = 300  # five minutes; faster would hammer the origin
 MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
+MAX_ODD_ENTRIES = 20  # of a blocklist that are shown; a broken one may have 10^6
 MAX_BLOCKLIST_KEY = 512  # characters of a host; DNS ends at 253; NFKC is quadratic
 # The cache.
 CACHE_FORMAT = "walsh-research-cache/2"  # what the digest of an entry begins with
@@ -917,17 +918,13 @@ ROBOTS_FIELD_END = (
 # These are the misspellings that google/robotstxt takes (robots.cc, `ParsedRobotsKey`), and an
 # underscore. As there, letters may follow: `User-agents` is one.
 ROBOTS_AGENT_LINE = lazy_re(rf"{ROBOTS_LINE}user[-_ ]?agent[a-z]*{ROBOTS_FIELD_END}([^\n#]*)")
-ROBOTS_RULE_LINE = lazy_re(  # the field unless it is a Disallow, the value
-    rf"{ROBOTS_LINE}(?:(allow|crawl-delay){ANY_BLANKS}:"
-    rf"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*{ROBOTS_FIELD_END})"
-    r"([^\n#]*)"
+ROBOTS_RULE_LINE = lazy_re(  # its field, its value
+    rf"{ROBOTS_LINE}((?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*"
+    rf"|(?:allow|crawl-delay)(?={ANY_BLANKS}:)){ROBOTS_FIELD_END}([^\n#]*)"
 )
 # R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
 ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff){ANY_BLANKS}allow[^\n#]*")
-ROBOTS_DELAY_LINE = lazy_re(
-    rf"{ROBOTS_LINE}crawl-delay{ANY_BLANKS}:{ANY_BLANKS}"
-    rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+){ANY_BLANKS}(?=[\n#]|\Z)"
-)
+ROBOTS_DELAY = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 ROBOTS_SIGNAL_LINE = lazy_re(rf"{ROBOTS_LINE}content-signal{ANY_BLANKS}:([^\n#]*)")
 ROBOTS_SIGNAL = lazy_re(  # its name, its answer
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
@@ -944,7 +941,6 @@ ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # An octet that does not stand as it is; a percent sign takes two hex digits along.
 # `*`, `$` and the line feed between two values stand.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
-MATCHES_NOTHING = "\n"  # robots_target leaves no line feed in a path
 
 
 def robots_meaning(status: int) -> str:
@@ -1016,17 +1012,23 @@ def robots_group(text: str, token: str) -> tuple[str | None, str]:
     return values[names.index(wanted)], "\n".join(kept)
 
 
-def robots_rules(lines: str) -> Iterator[Rule]:
-    """The Allow and Disallow lines of a group, in file order."""
-    line_number = 0
-    counted = 0
-    for found in ROBOTS_RULE_LINE.finditer(lines):
-        start = found.start() + 1
-        line_number += lines.count("\n", counted, start)
-        counted = start
-        field = (found[1] or "").lower()
+def robots_rows(lines: str) -> tuple[list[RobotsRow], list[float]]:
+    """The Allow and Disallow lines of a group in file order, and the seconds of its delays."""
+    before, *parts = ROBOTS_RULE_LINE.split(lines)
+    values = [value.strip(ROBOTS_BLANKS) for value in parts[1::3]]
+    gaps = [before, *parts[2::3]]  # what stands between two rule lines
+    numbers = itertools.accumulate(gap.count("\n") + 1 for gap in gaps)
+    # All values at once, since most need no change. A `$` that is not at an end is a literal.
+    forms = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets("\n".join(values))).split("\n")
+    rows = []
+    delays = []
+    for field, form, value, number in zip(parts[0::3], forms, values, numbers):
+        field = field.lower()
         if field != "crawl-delay":
-            yield Rule(field == "allow", found[2].strip(ROBOTS_BLANKS), line_number)
+            rows.append((form, field == "allow", value, number))
+        elif ROBOTS_DELAY.fullmatch(value):
+            delays.append(float(value))
+    return rows, delays
 
 
 def robots_signals(lines: str) -> dict[str, str]:
@@ -1079,12 +1081,6 @@ def robots_target(target: str) -> str:
     return resolve_dot_segments(path or "/") + mark + query
 
 
-def robots_form(value: str) -> str:
-    """The value of a rule in the one spelling, in which a `$` at its end alone is no literal."""
-    form = robots_octets(value)
-    return form[:-1].replace("$", "%24") + form[-1:] or MATCHES_NOTHING  # spec 9.1.4
-
-
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     """How many octets of `path` a rule covers, -1 where it does not match. Spec 9.1.4.
 
@@ -1095,24 +1091,24 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     [5, 3]
     """
     first, *pieces = form.split("*")
-    # Pieces never overlap. The leftmost place of each leaves the most room to the last one, which
-    # alone decides the length.
+    # Pieces never overlap. At its leftmost place each leaves the most room to those behind it.
     end = len(first)
-    for number, piece in enumerate(pieces, 1):
-        find = path.find
-        if is_longest and number == len(pieces):
-            find = path.rfind
-        start = find(piece, end)
+    for piece in pieces:
+        start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
+    if pieces and is_longest:  # the last one alone decides the length
+        end = path.rfind(pieces[-1]) + len(pieces[-1])
     return min(end, len(path) - 1)
+
+
+RobotsRow = tuple[str, bool, str, int]  # a rule's form, whether it is an Allow, its value and line
 
 
 class RobotsTxt(NamedTuple):
     """A robots.txt as one product token reads it: the selected group, and the sitemaps. R2.
 
-    Of each rule little is held, since a file of 500 KiB may have 50,000.
     >>> robots = RobotsTxt.parse("User-agent: *\\nDisallow: /private\\nAllow: /private/tea")
     >>> robots.group, robots.allows("https://x.test/private/tea?cup=2")
     ('*', True)
@@ -1125,63 +1121,69 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]  # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]  # absolute URLs, which belong to no group
     otherwise: Verdict  # where no rule matches
-    lines: str  # of the group, as robots_group gives them
-    # Its rules, as columns in file order.
-    is_allow: bytes
-    forms: tuple[str, ...]  # the values in the one spelling
-    beginnings: tuple[str, ...]  # of the forms, up to a first `*`
-    affordable_octets: int  # of a path on which all wildcards are tried
+    rows: list[RobotsRow]  # its rules in file order
+    by_beginning: dict[str, list[RobotsRow]]  # those with a value, by their form up to a first `*`
+    lengths: set[int]  # of these beginnings
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
         """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
         group, lines = robots_group(text, robots_agent_name(token))
-        delays = map(float, ROBOTS_DELAY_LINE.findall(lines))
+        rows, delays = robots_rows(lines)
+        index: dict[str, list[RobotsRow]] = {}
+        for row in rows:
+            if row[0]:  # a rule without a value matches nothing (spec 9.1.4)
+                index.setdefault(row[0].partition("*")[0], []).append(row)
         sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
-        # Two passes, since a list of all rules would take as much memory again.
-        forms = tuple(robots_form(rule.value) for rule in robots_rules(lines))
-        work = 1 + sum(1 + len(form) // 64 for form in forms if "*" in form)
         return cls(
             group=group,
             crawl_delay=max(filter(math.isfinite, delays), default=None),  # R2d
             content_signals=robots_signals(lines),
             sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
-            lines=lines,
-            is_allow=bytes(rule.allow for rule in robots_rules(lines)),
-            forms=forms,
-            beginnings=tuple(form.partition("*")[0] for form in forms),
-            affordable_octets=MAX_WILDCARD_OCTETS // work,
+            rows=rows,
+            by_beginning=index,
+            lengths=set(map(len, index)),
         )
 
     @property
     def rules(self) -> list[Rule]:
         """The Allow and Disallow lines of the selected group, in file order."""
-        return list(robots_rules(self.lines))
+        return [Rule(*row[1:]) for row in self.rows]
 
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        signals = self.content_signals
-        held: list[Any] = [*self, *self.forms, *self.sitemaps, *signals, *signals.values()]
-        return sum(item.__sizeof__() for item in held)
+        texts = [*self.sitemaps, *self.content_signals, *(row[0] for row in self.rows)]
+        return sum(350 + 2 * len(text) for text in texts)
 
     def match(self, target: str) -> Optional[Rule]:
         """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
         path = robots_target(target)
         if path.partition("?")[0] == "/robots.txt":
             return None  # it is always allowed (RFC 9309 2.2.2)
-        lengths = self._match_lengths(path + "$")
-
-        def precedence(index: int) -> tuple[int, int]:
-            """Of equally long rules an Allow decides; of equal keys `max` takes the first."""
-            return lengths[index], self.is_allow[index]
-
-        if not lengths:
+        path += "$"
+        octets_left = MAX_WILDCARD_OCTETS
+        matches = []
+        # Only a rule that stands under a beginning of the path can match it.
+        for length in self.lengths:
+            rows = self.by_beginning.get(path[:length])
+            if rows is None:
+                continue
+            for form, allow, value, line in rows:
+                octets_left -= len(path) * (1 + len(form) // 64)
+                if octets_left < 0 and "*" in form:  # R2c: what takes too long to know is denied
+                    covered = -1 if allow else len(path)
+                else:
+                    covered = robots_match_length(form, path, is_longest=not allow)  # R2c
+                if covered >= 0:
+                    # R2b: of equally long ones an Allow decides, else the first.
+                    matches.append((covered, allow, -line, value))  # R2b
+        if not matches:
             return None
-        index = max(lengths, key=precedence)  # R2b
-        return next(islice(robots_rules(self.lines), index, None))
+        _, allow, line, value = max(matches)  # R2b: the longest
+        return Rule(allow, value, -line)
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1198,28 +1200,12 @@ class RobotsTxt(NamedTuple):
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
-        return self.verdict(target) is not Verdict.DISALLOWED_EXPLICIT
-
-    def _match_lengths(self, path: str) -> dict[int, int]:
-        """How many octets each rule that matches covers, by its index, in file order."""
-        lengths = {}
-        is_costly = len(path) > self.affordable_octets
-        begins = map(path.startswith, self.beginnings)  # as most rules do not
-        for index in compress(range(len(self.forms)), begins):
-            form = self.forms[index]
-            is_allow = self.is_allow[index]
-            if is_costly and "*" in form:  # R2c: what takes too long to know is denied
-                if is_allow:
-                    continue
-                form = self.beginnings[index] + "*"
-            length = robots_match_length(form, path, is_longest=not is_allow)
-            if length >= 0:
-                lengths[index] = length
-        return lengths
+        rule = self.match(target)
+        return rule is None or rule.allow
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
-# JSON as it arrives, the patterns of ECMA 262, and a Draft 2020-12 subset. Knows no blocklist.
+# JSON as it arrives, patterns, and a Draft 2020-12 subset. Knows no blocklist.
 
 
 # 6a. JSON.
@@ -1251,86 +1237,25 @@ def parse_json(body: bytes, what: str) -> Any:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
 
-# 6b. Patterns: ECMA 262's are translated where `re`, with re.ASCII, would read them otherwise.
-ECMA_SPACES = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-ECMA_NO_SPACES = (  # as ranges, since a set may have other members beside `\S`
-    r"\0-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"
-    r"\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
-)
-OUTSIDE_SETS = {
-    "$": r"\Z",
-    ".": r"[^\n\r\u2028\u2029]",
-    "{,": r"\{,",  # no count begins so
-    "(?<": "(?P<",
-    "[]": "(?!)",
-    "[^]": r"[\d\D]",
-    r"\B": r"(?!\b)",  # before Python 3.14 an empty text has no `\B`
-    r"\s": f"[{ECMA_SPACES}]",
-    r"\S": f"[{ECMA_NO_SPACES}]",
-}
-INSIDE_SETS = {r"\s": ECMA_SPACES, r"\S": ECMA_NO_SPACES}
-CHARACTER_CLASSES = frozenset([r"\d", r"\D", r"\s", r"\S", r"\w", r"\W"])
-ECMA_ESCAPE = (
-    r"\\u\{[0-9A-Fa-f]{1,6}\}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
-    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[bdDfnrsStvwW]|\\[^A-Za-z]"
-)
-SET_MEMBER = lazy_re(rf"({ECMA_ESCAPE}|[^\\])(?:-({ECMA_ESCAPE}|[^\\]))?|\\.?")
-# What stands in no group is refused: other openings, possessive counts, open sets, other escapes.
-PATTERN_PART = lazy_re(
-    r"(?P<rewritten>[$.]|\{,|\[\^?\]|\\[BsS]|\(\?<(?=[A-Za-z_]))"
-    r"|(?P<set>\[(?:\\[\s\S]|[^\\\]])+\])|(?P<reference>\\[1-9][0-9]?)"
-    rf"|(?P<escape>{ECMA_ESCAPE})|\(\?(?!:|<?[=!])|\[|(?:[*+?]|\{{[0-9]+(?:,[0-9]*)?\}})\+|\\.?"
-    r"|(?P<same>[\s\S])"
-)
-
-
-def python_character(text: str) -> str:
-    """A character, an escape, or what a class has in a set."""
-    if len(text) == 1:
-        return re.escape(text)
-    if text.startswith(r"\u{"):
-        return re.escape(chr(int(text[3:-1], 16)))
-    if text.startswith(r"\c"):
-        return re.escape(chr(ord(text[2]) % 32))
-    if len(text) == len(r"\ud83d\ude00"):
-        return bytes.fromhex(text.replace(r"\u", "")).decode("utf-16-be")
-    return INSIDE_SETS.get(text, text)
-
-
-def python_member(found: re.Match[str]) -> str:
-    """A member of a set, or a range, where no end is a class."""
-    first, last = found.groups()
-    if first is None:
-        raise ValueError(f"{found[0]!r} is not supported")
-    if last is None:
-        return python_character(first)
-    hyphen = "-" if CHARACTER_CLASSES.isdisjoint((first, last)) else r"\-"
-    return python_character(first) + hyphen + python_character(last)
+# 6b. Patterns run on `re`, which reads some rare ones otherwise than ECMA 262 does.
+# An escape, or a class, stays as it is: a `$` in it is no end.
+PATTERN_PART = lazy_re(r"(?s)\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])")
 
 
 def python_part(found: re.Match[str]) -> str:
-    """A part of a pattern as `re` wants it; ValueError where it is refused."""
-    text = found[0]
-    kind = found.lastgroup
-    if kind is None:
-        raise ValueError(f"{text!r} is not supported")
-    if kind == "rewritten":
-        return OUTSIDE_SETS[text]
-    if kind == "set":
-        opening = "[^" if text.startswith("[^") else "["
-        return opening + SET_MEMBER.sub(python_member, text[len(opening) : -1]) + "]"
-    if kind == "reference":  # to a group that took no part, it is empty
-        return f"(?({text[1:]}){text})"
-    if kind == "escape":
-        return python_character(text)
-    return text
+    """A part of a pattern as `re` wants it."""
+    return {"$": r"\Z", "(?<": "(?P<"}.get(found[0], found[0])
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
     """ValueError where it is none, or where `re` has no word for it."""
+    import warnings  # only where a schema is compiled
+
     try:
-        return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as of `[[`, which may mean something else one day
+            return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise ValueError(f"pattern {brief_value(source)}: {error}") from None
 
@@ -1703,6 +1628,13 @@ CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
 HOST_WITHIN = lazy_re(r"(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")  # as in a URL
 LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
 HOST_PADDING = ". \t\r\n\u3002\uff0e\uff61"
+# Opt-outs are pasted from mails: what may stand around a domain, and a scheme without its slashes.
+PASTED_AROUND = " \t\r\n\"'`;,!(){}<>\xab\xbb\u2018\u2019\u201a\u201c\u201d\u201e\u2039\u203a"
+PASTED_SCHEME = r"(?i)\Ahttps?:(?!//)[/\\]*"
+# Punctuation and symbols that no name in the DNS has; some tools register others all the same.
+ODD_IN_NAME = lazy_re(
+    "[!$&'()+;=~\xa1\xab\xbb\xbf\u2010-\u2027\u2030-\u205e\u2190-\u23ff\u3008-\u301f]"
+)
 # What no domain has, or a label that is empty.
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|(?:\A|\.)(?:\.|\Z)")
 
@@ -1734,7 +1666,8 @@ def label_key(label: str) -> str:
     for letter in in_lower_case(label):
         if letter == "\u00df":
             folded += letter
-        elif not stringprep.in_table_b1(letter):  # soft hyphens, joiners, variation selectors
+        elif not (stringprep.in_table_b1(letter) or unicodedata.category(letter) == "Cf"):
+            # What prints as nothing is left out: joiners, variation selectors, marks of direction.
             folded += stringprep.map_table_b2(letter)
     key = unicodedata.ucd_3_2_0.normalize("NFKC", folded)
     return "" if "." in key else key
@@ -1763,12 +1696,26 @@ def blocklist_key(text: str) -> str:
     return ipv4_literal(name) or name
 
 
-def listed_key(domain: str) -> str:
-    """The key of a listed domain; "" where it cannot be one."""
-    key = ""
-    if len(domain) <= MAX_BLOCKLIST_KEY:
-        key = blocklist_key(domain)
-    return "" if NO_DOMAIN.search(key) else key
+def listed_key(domain: str) -> tuple[str, bool]:
+    """The key of a listed domain, "" where it cannot be one; whether it is written as one.
+
+    >>> listed_key("(https:example.com)"), listed_key("example.com:443"), listed_key("a b")
+    (('example.com', False), ('example.com', True), ('', False))
+    """
+    if len(domain) > MAX_BLOCKLIST_KEY:
+        return "", False
+    if not domain.isascii():
+        import unicodedata  # only for names beyond ASCII
+
+        # A mark that prints as nothing hides no opt-out.
+        domain = "".join([mark for mark in domain if unicodedata.category(mark) != "Cf"])
+    plain = re.sub(PASTED_SCHEME, "", domain.strip(PASTED_AROUND))
+    key = blocklist_key(plain)
+    if NO_DOMAIN.search(key):
+        return "", False
+    port = next(HOST_WITHIN.finditer(plain))[1].partition(":")[2]
+    is_name = not ODD_IN_NAME.search(key) and not port.strip("0123456789")
+    return key, plain == domain.strip() and (is_name or key.startswith("["))
 
 
 def entry_text(entry: dict[str, Any], field: str) -> str:
@@ -1843,22 +1790,25 @@ class Blocklist:
         hold, or there is no schema (R3c, R10).
         """
         rows: dict[str, Any] = {}
-        refused = []
+        warnings: list[str] = []
+        odd_count = 0
         for number, entry in enumerate(checked_entries(document, schema)):
             domain = entry.get("domain") if isinstance(entry, dict) else None
             if not isinstance(domain, str):
                 raise BlocklistRejected(
                     f"/blocked/{number}: domain is {brief_value(domain)}, want a string"
                 )
-            key = listed_key(domain)
-            if not key:
-                refused.append(f"/blocked/{number}: {brief_value(domain)}")
-            elif key not in rows:
+            key, is_plain = listed_key(domain)
+            if not is_plain:
+                odd_count += 1
+            if not is_plain and odd_count <= MAX_ODD_ENTRIES:
+                meaning = f"taken as {brief_value(key)}" if key else "cannot be a domain"
+                warnings.append(f"/blocked/{number}: {brief_value(domain)} {meaning}")
+            if key and key not in rows:
                 domain = key if key == domain else domain  # one text, not two
                 rows[key] = domain, entry_text(entry, "added"), entry_text(entry, "reason")
-        warnings = []
-        if refused:
-            warnings.append(f"{len(refused)} entries cannot be a domain, first {refused[0]}")
+        if odd_count > MAX_ODD_ENTRIES:
+            warnings.append(f"{odd_count - MAX_ODD_ENTRIES} more entries are no plain domains")
         return cls(rows, refresh_of(document, warnings), warnings)
 
 
@@ -10340,7 +10290,9 @@ def option_parser() -> Any:
         def error(self, message: str) -> NoReturn:
             raise Misuse(f"{message}, want it as --help shows it")
 
-    parser = Parser(add_help=False, allow_abbrev=False)
+    # Each option makes a formatter, which without a width imports shutil and three compressors.
+    formatter = partial(argparse.HelpFormatter, width=80)
+    parser = Parser(add_help=False, allow_abbrev=False, formatter_class=formatter)
     for short, name, kind, default in re.findall(HELP_OPTION, HELP, re.MULTILINE):
         names = [name, short] if short else [name]
         if not kind:
