@@ -5065,7 +5065,7 @@ MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds wh
 # ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
 # 300 bytes each; open elements, of which it keeps 100 bytes each, and a feed has six
 MAX_XML_COUNTS = 1_000_000, 4096, 256
-MAX_MENDED_SLIPS = 20_000  # ours: references and slips of one feed; each takes 200 bytes
+MAX_MENDED_SLIPS = 50_000  # ours: references and slips of one feed; each takes 200 bytes
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: unpacked; 2 MiB of gzip can hold 2 GiB of spaces
 
 FeedKind = Literal["rss", "atom", "json"]
@@ -5218,6 +5218,7 @@ def http_url(base: str, reference: str) -> str:
 # 16a. Markdown: R9's generic rule, which asks what is code and what is a link, and no more.
 # All expressions down to 16c are linear by one rule: no two neighbours repeat the same character,
 # and none repeats a repeat, unless each round has a mark of its own.
+MARKDOWN_LINE = lazy_re(r"([^\n\r]*)(?:\r?\n|\r|\Z)")  # nothing else ends one
 QUOTE_MARK = lazy_re(" {0,3}> ?")
 UNDERLINE = lazy_re(r" {0,3}(?:=+|-+)\Z")
 BLOCK_MARK = lazy_re(r"""(?x)[ ]{0,3}(?:
@@ -5280,9 +5281,8 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     lines: list[str] = []  # of the paragraph that is open
     code_end: re.Pattern[str] | None = None  # of the code or comment that is open
     before = ""  # the line before
-    # LF, CR and CRLF end lines, and nothing else does.
-    document = io.StringIO(text.removeprefix("\ufeff"), newline=None)
-    for line in map(str.rstrip, itertools.chain(document, ("",))):
+    for found in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
+        line = found[1].rstrip()
         if not line and not before:  # a second empty line changes nothing
             continue
         before = line
@@ -5783,7 +5783,14 @@ def pieces_of(document: bytes) -> Iterator[bytes]:
         yield document[start : start + XML_PIECE_BYTES]
 
 
-def utf8_pieces(pieces: Iterator[bytes], content_type: str) -> Iterator[bytes]:
+def as_bytes(body: Union[bytes, str]) -> bytes:
+    """A text gets a mark, since its declaration may name the encoding that it once had."""
+    if isinstance(body, str):
+        return codecs.BOM_UTF8 + body.encode("utf-8", "replace")
+    return body
+
+
+def utf8_pieces(pieces: Iterator[bytes], content_type: str = "") -> Iterator[bytes]:
     """A document that comes in pieces in UTF-8, without what XML forbids; never all as one text.
 
     One character beyond U+FFFF makes each of a text take four bytes.
@@ -5913,9 +5920,6 @@ def link_relation(attributes: Fields) -> str:
 
 
 # Feeds.
-AS_UTF8 = ";charset=utf-8"  # the content type of what was a text
-
-
 def json_fields(holder: Any, base: str) -> Fields:
     """The fields of a feed or an item in JSON; of what is no object, none."""
     fields = {"base": base}
@@ -5962,9 +5966,7 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     >>> feed.items[0]
     FeedItem(title='AT&T', url='https://wal.sh/a', id='', published='')
     """
-    if isinstance(body, str):
-        body, content_type = body.encode("utf-8", "replace"), AS_UTF8
-    document = b"".join(utf8_pieces(pieces_of(body), content_type))
+    document = b"".join(utf8_pieces(pieces_of(as_bytes(body)), content_type))
     if re.match(rb"\s*{", document):
         return json_feed(document, base_url)
     document = XML_SLIP.sub(mended_slip, from_root(document), MAX_MENDED_SLIPS)
@@ -6014,13 +6016,9 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod=None)]
     """
-    content_type = ""
-    if isinstance(body, str):
-        body, content_type = body.encode("utf-8", "replace"), AS_UTF8
-    pieces = pieces_of(body)
-    if body.startswith(b"\x1f\x8b"):
-        pieces = unpacked(body)
-    pieces = utf8_pieces(pieces, content_type)
+    body = as_bytes(body)
+    is_packed = body.startswith(b"\x1f\x8b")
+    pieces = utf8_pieces(unpacked(body) if is_packed else pieces_of(body))
     beginning = next(pieces, b"").lstrip()
     if beginning.startswith(b"<"):
         found = XmlEntries(("urlset", "index"), base_url)
@@ -6228,7 +6226,6 @@ class Robots2Reader:
         self.report_to: list[str] = []
         self.chain: Optional[str] = None  # of the latest line
         self.unknown: list[Robots2Line] = []
-        self.is_at_top = True
 
     def read(self, number: int, raw: str) -> None:
         """The next line, counted from 1."""
@@ -6241,10 +6238,9 @@ class Robots2Reader:
         self.chain = None  # A `chain` that is not the last line is ignored.
         if line.startswith("#"):
             chain_id = ROBOTS2_CHAIN_ID.fullmatch(line)
-            if self.is_at_top and chain_id:
+            if chain_id:
                 self.chain_id = self.chain_id or chain_id[1].strip()
             return
-        self.is_at_top = False
         line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
         left, _, right = line.partition(":")
         name = robots2_name(left)
@@ -6291,7 +6287,7 @@ class Robots2Reader:
 class Robots2(NamedTuple):
     """A robots2.txt as it concerns one agent category, or several merged along a chain."""
 
-    chain_id: str  # of a `# meta: chain-id:` line at the top, or ""
+    chain_id: str  # of the first `# meta: chain-id:` line, or ""
     policy: dict[str, str]  # the global directives, overridden by those of our blocks
     signals: dict[str, str]  # as written
     report_to: list[str]
@@ -6342,7 +6338,7 @@ class Robots2(NamedTuple):
         texts = [*self.policy.values(), *self.signals.values(), *self.report_to]
         texts += [line.name + line.value for line in self.unknown]
         paths_bytes = sum(paths.held_bytes for paths in self.paths)
-        return paths_bytes + sum(text.__sizeof__() for text in texts)
+        return paths_bytes + sum(map(text_bytes, texts))
 
     def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`: the first that denies, else that allows, or None."""
@@ -6357,13 +6353,12 @@ def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
     silence. Path rules add up: what either file denies is denied.
     """
     addresses = dict.fromkeys(nearer.report_to + chained.report_to)
-    unknown = nearer.unknown + chained.unknown
     return nearer._replace(
         policy={**chained.policy, **nearer.policy},
         signals={**chained.signals, **nearer.signals},
         report_to=list(addresses),
         chain=chained.chain,
-        unknown=unknown[:ROBOTS2_MAX_UNKNOWN],
+        unknown=nearer.unknown + chained.unknown,
         paths=nearer.paths + chained.paths,
     )
 
@@ -7252,7 +7247,8 @@ class Bot(Fetcher):
         facts = {**robots2.policy, **robots2.signals}
         facts["report-to"] = " ".join(robots2.report_to) or "nobody"
         for line in robots2.unknown[:10]:
-            facts[f"line {line.line}"] = "not understood, grants nothing"
+            shown = printable(f"{line.name}: {line.value}".removesuffix(": "), 60)
+            facts[f"line {line.line}"] = f'"{shown}" is not understood and grants nothing'
         return ", ".join([f"{name}: {value}" for name, value in facts.items()])
 
     def _explained_pace(self, wire: str) -> str:
