@@ -5053,6 +5053,7 @@ MAX_READ_BYTES = 2 * 2**20  # ours: of a body that is read for its meaning; boun
 MAX_MARKDOWN_NESTING = 32  # ours: open quotes and list items; a line costs a step for each
 MAX_PARAGRAPH_LINES = 1000  # ours: a list of short ones takes fifty bytes for each
 MAX_TABBED = 256  # ours: characters of a line in which tabs are stops
+MAX_PARAGRAPH_LINKS = 10_000  # ours: they are held until the paragraph ends, 200 bytes each
 MAX_OPEN_BRACKETS = 100  # ours: each takes a hundred bytes; a stray one is forgotten
 MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
 MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries; a long base grows each link
@@ -5363,7 +5364,7 @@ def inline_links(text: str) -> list[InlineLink]:
     brackets: collections.deque[tuple[int, bool, int]] = collections.deque(maxlen=MAX_OPEN_BRACKETS)
     unclosed: set[str] = set()  # what ends code or a comment and was looked for in vain
     at = 0
-    while len(found) < MAX_LISTED_ENTRIES:
+    while len(found) < MAX_PARAGRAPH_LINKS:
         mark = INLINE_MARK.search(text, at)
         if mark is None:
             break
@@ -5689,8 +5690,7 @@ def feed_date(text: str) -> str:
             parsed = parsedate_tz(text) or parsedate_tz(f"{text} 00:00")
             if not parsed:
                 return ""
-            second = min(parsed[5], 59)
-            moment = datetime(*parsed[:5], second) - timedelta(seconds=parsed[9] or 0)
+            moment = datetime(*parsed[:6]) - timedelta(seconds=parsed[9] or 0)
     except (ValueError, OverflowError, TypeError, IndexError):
         return ""
     return f"{moment.isoformat()}Z"
@@ -5912,8 +5912,7 @@ def inner_base(base: str, attributes: Fields) -> str:
 
 def link_relation(attributes: Fields) -> str:
     """The rel of an Atom link; without one it is "alternate" (RFC 4287 4.2.7.2)."""
-    rel = attributes.get("rel", "").strip().lower()
-    rel = rel.rpartition("/")[2] or "alternate"  # the registry's URI form, too
+    rel = attributes.get("rel", "").strip().lower() or "alternate"
     if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
         return "alternate of another type"
     return rel
