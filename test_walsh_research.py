@@ -4584,7 +4584,6 @@ class TestR9LlmsTxt:
             [
                 wr.LlmsLink("", "Before", "https://a.test/", ""),
                 wr.LlmsLink("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
-                wr.LlmsLink("Docs", "Two", "https://x.test/a/two.md", ""),
                 wr.LlmsLink("Optional", "Four", "https://x.test/four", "fourth"),
             ],
         )
@@ -4593,7 +4592,9 @@ class TestR9LlmsTxt:
     @pytest.mark.parametrize(
         "text, links",
         [
-            ("- [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
+            ("- [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)")]),
+            ("- [A](/a): see\n  [B](/b)\n- [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
+            ("> - [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)")]),
             ("- See [A](/a)\n  - [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
             ("- [A](javascript:x) or [B](/b)", [("B", "/b", "")]),
             ("- [A](/a): one\n- [C](/a): two", [("A", "/a", "one")]),
@@ -4841,7 +4842,6 @@ DATES = {
     "Thu, 01 Jan 2004 19:48:21 GMT": "2004-01-01T19:48:21Z",
     "Thu, 1 Jan 04 19:48 +0100": "2004-01-01T18:48:00Z",
     "01 jan 1999 19:48:21 EST": "1999-01-02T00:48:21Z",
-    "Sun, 31 Dec 2023 23:59:60 PDT": "2024-01-01T06:59:59Z",
     "Thu, 01 Jan 2004": "2004-01-01T00:00:00Z",
     "Thu, 01 Jan 2004 19:48:21 GMT+0200": "2004-01-01T17:48:21Z",
     "Thu, 01 Jan 2004 19:48:21 -0530 (PST)": "2004-01-02T01:18:21Z",
@@ -4872,6 +4872,15 @@ DATES = {
     "1 jan 2004" + " " * 4000 + "!": "2004-01-01T00:00:00Z",
 }
 
+DATES.update(
+    {
+        "2004-02-29T24:00:00Z": "2004-03-01T00:00:00Z",  # ISO 8601, which Python 3.14 reads
+        "2004-12-31T24:00+02:00": "2004-12-31T22:00:00Z",
+        "9999-12-31T24:00Z": "",
+        "2004-01-01T24:00:01Z": "",
+        "2004-01-01T25:00:00Z": "",
+    }
+)
 JAPANESE, LATIN = "\u65e5\u672c\u8a9e", "d\u00e9j\u00e0 \u2014"
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
 LAUGHS = f'<!-- ]> --><!ENTITY l0 "ha"><!ENTITY q "]>">{LAUGHS}'
@@ -4970,7 +4979,7 @@ class TestFeeds:
             ('<link rel="enclosure" href="/e"/>', None),
             ('<link href="/first"/><link href="/second"/>', "/first"),
             ('<link type="application/json" href="/j"/><link type="text/html" href="/h"/>', "/h"),
-            ('<link rel="http://www.iana.org/x/ALTERNATE" href="/a"/><link href="/b"/>', "/a"),
+            ('<link rel=" ALTERNATE " href="/a"/><link href="/b"/>', "/a"),
             ('<link rel="self" href="/s"/><id>http://h.test/id</id>', "/id"),
             ('<link href="  a/../b  "/>', "/b"),
             ("<link>text</link>", "/text"),
@@ -5054,7 +5063,33 @@ class TestFeeds:
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
         body = (prefix + "\U0001f600" + part * (2**14 // len(part))).encode()
-        assert peak_bytes(wr.parse_feed, body) < 96 * len(body)
+        assert peak_bytes(wr.parse_feed, body) < 144 * len(body)
+
+    @pytest.mark.parametrize(
+        "head, part",
+        [
+            ("<rss><channel><item><title>", "<b>b</b>"),
+            ("<rss><channel>", "<item><title>some title</title><link>/a</link></item>"),
+            ('{"version":"https://jsonfeed.org/version/1.1","x":"', "some words "),
+            ('{"version":"https://jsonfeed.org/version/1.1","items":[', '{"id":"1","url":"/1"},'),
+        ],
+    )
+    def test_one_wide_letter_makes_no_second_wide_text(self, head, part):
+        body = (head + "\U0001f600" + part * (2**20 // len(part))).encode()
+        assert peak_bytes(wr.parse_feed, body) < 9 * len(body)
+
+    def test_json_of_too_many_values_is_refused_before_it_takes_memory(self):
+        body = b'{"version":"https://jsonfeed.org/version/1.1","x":[' + b"1e9," * 60_000 + b"1]}"
+        assert peak_bytes(wr.parse_feed, body) < 3 * len(body)
+        with pytest.raises(ValueError, match="60001 values, want at most 50000"):
+            wr.parse_feed(body)
+
+    def test_a_thousand_predefined_references_are_no_slips(self, monkeypatch):
+        words = "&lt;p&gt;&amp;&quot;&apos;" * 5000
+        feed = wr.parse_feed(
+            rss(f"<title>t</title><description>{words}</description>", "<title>&nbsp;b</title>")
+        )
+        assert [item.title for item in feed.items] == ["t", "b"] and not feed.warning
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
         entries = ["<link href='x'/>"] * 8000
@@ -5118,6 +5153,11 @@ class TestSitemaps:
         urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(5000))
         found = wr.parse_sitemap(pack(b"<urlset>" + urls + b"</urlset>")[:cut])
         assert found.entries[0].url == "http://s.test/0" and found.warning
+
+    def test_a_text_is_no_longer_in_the_encoding_that_it_declares(self):
+        text = "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\u65e5</loc></url></urlset>"
+        (entry,) = wr.parse_sitemap(text, "http://s.test/").entries
+        assert entry.url == "http://s.test/\u65e5"
 
     def test_lines_end_where_two_pieces_meet(self):
         line = "http://s.test/" + "a" * 49
@@ -5460,6 +5500,8 @@ class TestRobots2InTheBot:
         "text, path, gate, line",
         [
             ("crawl: no", "/", "robots2", None),
+            ("crawl: no", "/yes", "robots2", None),
+            ("crawl: ask", "/yes", "robots2", None),
             ("read: no", "/", "robots2", None),
             ("rate: 0", "/", "robots2", None),
             ("User-agent: *\nDisallow: /x", "/x", "robots2", 2),
@@ -5470,7 +5512,7 @@ class TestRobots2InTheBot:
         ],
     )
     def test_it_narrows_what_robots_txt_allows(self, world, text, path, gate, line):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no"
+        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no\nAllow: /yes"
         world.web[FILE] = text
         decision = world.bot(robots2=True).may_fetch(PLACE + path)
         assert decision.gate == gate and decision.retry_at is None
@@ -5627,7 +5669,11 @@ class TestRobots2InTheBot:
         rows = list(bot.explain(bot.may_fetch(PLACE + "/x/y", wait=False)))
         assert rows[3] == ("robots.txt", "allowed_explicit, group *")
         assert rows[4:] == [
-            ("robots2", "train: no, report-to: nobody, line 2: not understood, grants nothing"),
+            (
+                "robots2",
+                "train: no, report-to: nobody, "
+                'line 2: "trian: yes" is not understood and grants nothing',
+            ),
             ("robots2", "robots2.txt line 4: Disallow: /x/"),
         ]
         rows = list(bot.explain(bot.may_fetch(PLACE + "/x", wait=False)))
@@ -5645,6 +5691,39 @@ class TestReadings:
         result = world.bot().fetch(PLACE + "/f")
         assert (result.title, result.links) == ("t", [])
         assert result.metadata == {"feed": "rss", "site": PLACE + "/", "item_count": 2}
+
+    @pytest.mark.parametrize("kind", ["urlset", "text", "feed", "llms.txt", "markdown"])
+    def test_discovery_reads_two_mebibytes_and_says_so(self, world, kind):
+        line, end = "https://b.test/" + "a" * 180, "\n"
+        head, name, content_type = "", "/map", "text/plain"
+        if kind == "urlset":
+            head, line, end = "<urlset>", f"<url><loc>{line}</loc></url>", ""
+        elif kind == "feed":
+            head, line, end = "<rss><channel>", f"<item><link>{line}</link></item>", ""
+            content_type = "application/rss+xml"
+        elif kind == "llms.txt":
+            name, line = "/llms.txt", f"- [a]({line}x)"
+        elif kind == "markdown":
+            content_type, line = "text/markdown", f"- [a]({line})"
+        count = 3 * 2**20 // len(line + end)
+        world.web[PLACE + name] = answer(head + (line + end) * count, content_type=content_type)
+        source = next(world.bot().discover(PLACE + name))
+        assert "only the first 2097152 are read" in source.warning
+        urls = {item.url for item in source.items}
+        assert len(urls) == 1 and len(urls.pop()) in (195, 196), "no entry is cut in two"
+        if kind in ("urlset", "text", "feed"):
+            assert abs(2**21 // len(line + end) - len(source.items)) < 3
+
+    def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
+        """The memory of one long list is free before the next is read, and before the next target."""
+        line = "<url><loc>https://b.test/{}</loc></url>"
+        lines = "".join(map(line.format, range(10_000)))
+        world.web[PLACE + "/map"] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
+        world.web[PLACE + "/robots.txt"] = f"Sitemap: {PLACE}/next"
+        sources = world.bot().discover(PLACE + "/map")
+        items = next(sources).items
+        next(sources)
+        assert sys.getrefcount(items) == 2 and len(items) == 10_000
 
 
 NOTES = {"content_type": "text/markdown"}
@@ -8422,6 +8501,13 @@ class TestResultLines:
         world.at += 0.5
         assert "the next may leave in 0.5 s" in run("--check", DOC).out
 
+    def test_a_skip_of_a_discovery_that_failed_counts_as_1(self, run, world):
+        world.web[DOC] = answer(status=500)
+        for words in ([], [], ["-q"], ["--json"]):
+            done = run("--discover", DOC, *words)
+            assert done.code == 1 and DOC in done.out
+        assert world.asked().count(DOC) == 1
+
     def test_what_discovery_read_lately_is_told_and_not_asked_again(self, run, world):
         world.web.update({DOC: "x", DOC + "2": "x", TOP + "/llms.txt": "# Site\n- [Doc](/doc.md)"})
         run("--discover", DOC)
@@ -8459,6 +8545,17 @@ class TestResultLines:
             for line in run("--discover", "--force", "--json", DOC).out.splitlines()
         ]
         assert [item["kind"] for item in objects] == ["feed", "llms.txt"]
+
+    def test_ten_thousand_items_are_no_text_of_their_own(self, run, world):
+        lines = "".join(
+            f"<url><loc>https://b.test/{number:0100}</loc></url>" for number in range(10_000)
+        )
+        world.web[DOC] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
+        outputs = []
+        assert peak_bytes(lambda: outputs.append(run("--discover", "--json", DOC))) < 12 * 2**20
+        found = json.loads(outputs[0].out)
+        assert [item["url"][-5:] for item in found["items"][::5000]] == ["00000", "05000"]
+        assert found["target"] == DOC and list(found["items"][0]) == ["url", "lastmod"]
 
     @pytest.mark.parametrize(
         "path, code, begin",

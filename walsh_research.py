@@ -5082,19 +5082,20 @@ MAX_READ_BYTES = 2 * 2**20  # ours: of a body that is read for its meaning; boun
 MAX_MARKDOWN_NESTING = 32  # ours: open quotes and list items; a line costs a step for each
 MAX_PARAGRAPH_LINES = 1000  # ours: a list of short ones takes fifty bytes for each
 MAX_TABBED = 256  # ours: characters of a line in which tabs are stops
+MAX_PARAGRAPH_LINKS = 10_000  # ours: they are held until the paragraph ends, 200 bytes each
 MAX_OPEN_BRACKETS = 100  # ours: each takes a hundred bytes; a stray one is forgotten
 MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
-MAX_LISTED_BYTES = 16 * 2**20  # ours: of all entries; a long base grows each link
+MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries; a long base grows each link
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
 MAX_HEAD_LISTED = 100  # ours: feeds, or directives, of a page; each is a line of output
 MAX_DATE_LENGTH = 80  # ours: characters of a date
 # XML: what expat would hold in memory, and the work that a small gzip can ask for.
-XML_PIECE_BYTES = 64 * 1024  # ours: read at a time; the root begins in the first piece
+XML_PIECE_BYTES = 16 * 1024  # ours: read at a time; a sitemap's root begins in the first piece
 MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds whole
 # ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
 # 300 bytes each; open elements, of which it keeps 100 bytes each, and a feed has six
 MAX_XML_COUNTS = 1_000_000, 4096, 256
-MAX_MENDED_SLIPS = 100_000  # ours: references and slips of one feed; each takes 100 bytes
+MAX_MENDED_SLIPS = 50_000  # ours: references and slips of one feed; each takes 200 bytes
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: unpacked; 2 MiB of gzip can hold 2 GiB of spaces
 
 FeedKind = Literal["rss", "atom", "json"]
@@ -5204,9 +5205,14 @@ def cut_for_reading(body: bytes) -> tuple[bytes, str]:
     return body[:MAX_READ_BYTES], warning
 
 
-def held_bytes(entry: NamedTuple) -> int:
+def text_bytes(text: str) -> int:
+    """About how many bytes of memory a text takes; one letter of a wide alphabet widens all."""
+    return 50 + len(text) * (1 if text.isascii() else 4)
+
+
+def held_bytes(entry: tuple[Optional[str], ...]) -> int:
     """About how many bytes of memory an entry takes, with its texts."""
-    return sum(part.__sizeof__() for part in (entry, *entry))
+    return 80 + sum(map(text_bytes, filter(None, entry)))
 
 
 def one_line(text: str) -> str:
@@ -5242,6 +5248,7 @@ def http_url(base: str, reference: str) -> str:
 # 16a. Markdown: R9's generic rule, which asks what is code and what is a link, and no more.
 # All expressions down to 16c are linear by one rule: no two neighbours repeat the same character,
 # and none repeats a repeat, unless each round has a mark of its own.
+MARKDOWN_LINE = lazy_re(r"([^\n\r]*)(?:\r?\n|\r|\Z)")  # nothing else ends one
 QUOTE_MARK = lazy_re(" {0,3}> ?")
 UNDERLINE = lazy_re(r" {0,3}(?:=+|-+)\Z")
 BLOCK_MARK = lazy_re(r"""(?x)[ ]{0,3}(?:
@@ -5290,6 +5297,7 @@ class MarkdownBlock(NamedTuple):
 
     level: int  # of a heading, from 1; 0 of a paragraph
     is_quoted: bool
+    is_item: bool  # of a list
     text: str
 
 
@@ -5303,9 +5311,8 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     lines: list[str] = []  # of the paragraph that is open
     code_end: re.Pattern[str] | None = None  # of the code or comment that is open
     before = ""  # the line before
-    # LF, CR and CRLF end lines, and nothing else does.
-    document = io.StringIO(text.removeprefix("\ufeff"), newline=None)
-    for line in map(str.rstrip, itertools.chain(document, ("",))):
+    for found in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
+        line = found[1].rstrip()
         if not line and not before:  # a second empty line changes nothing
             continue
         before = line
@@ -5367,7 +5374,8 @@ def markdown_block(
     """The block of these lines, which are then forgotten."""
     text = "\n".join(lines)
     lines.clear()
-    return MarkdownBlock(level, QUOTE_MARK in containers, text)
+    is_quoted = QUOTE_MARK in containers
+    return MarkdownBlock(level, is_quoted, len(containers) > is_quoted, text)
 
 
 class InlineLink(NamedTuple):
@@ -5385,7 +5393,7 @@ def inline_links(text: str) -> list[InlineLink]:
     brackets: collections.deque[tuple[int, bool, int]] = collections.deque(maxlen=MAX_OPEN_BRACKETS)
     unclosed: set[str] = set()  # what ends code or a comment and was looked for in vain
     at = 0
-    while len(found) < MAX_LISTED_ENTRIES:
+    while len(found) < MAX_PARAGRAPH_LINKS:
         mark = INLINE_MARK.search(text, at)
         if mark is None:
             break
@@ -5457,8 +5465,8 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
     Relative URLs are resolved; what is no http(s) URL even then is left out, and each URL is given
-    once. A note is the text behind a link that begins its list item, or its paragraph. At most
-    `MAX_LISTED_BYTES` of links. Never raises.
+    once. A list item is one entry, whatever its note links to. A note is the text behind a link
+    that begins its list item, or its paragraph. At most `MAX_LISTED_BYTES` of links. Never raises.
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
@@ -5481,6 +5489,8 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
                 link = LlmsLink(section, found.title, url, found.note)
                 kept_bytes += held_bytes(link)
                 links.setdefault(url, link)
+                if block.is_item:
+                    break
     return LlmsTxt(title, summary, list(links.values()))
 
 
@@ -5679,7 +5689,7 @@ FEED_FIELDS = frozenset((*FEED_TITLES, *SITE_LINKS, *FEED_IDS, *FEED_DATES, "las
 # Dates.
 ISO_DATE = lazy_re(  # W3C-DTF, RFC 3339
     r"(?ai)(?P<year>\d{4})(?:-?(?P<month>\d\d)(?:-?(?P<day>\d\d))?)?"
-    r"(?:[t\s]+(?P<clock>\d\d:\d\d(?::\d\d)?)(?:[.,]\d+)?)?"
+    r"(?:[t\s]+(?:(?P<midnight>24:00(?::00)?)|(?P<clock>\d\d:\d\d(?::\d\d)?))(?:[.,]\d+)?)?"
     r"\s*(?:z|utc|gmt|(?P<hours>[+-]\d\d):?(?P<minutes>\d\d)?)?"
 )
 SIGNED_ZONE = lazy_re(r"(?i)(?:gmt|utc?)(?=[+-]\d)")
@@ -5704,12 +5714,12 @@ def feed_date(text: str) -> str:
             zone = f"{iso['hours'] or '+00'}:{iso['minutes'] or '00'}"
             zoned = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
             moment = zoned.astimezone(timezone.utc).replace(tzinfo=None)
+            moment += timedelta(days=bool(iso["midnight"]))  # which 3.14 alone reads by itself
         else:
             parsed = parsedate_tz(text) or parsedate_tz(f"{text} 00:00")
             if not parsed:
                 return ""
-            second = min(parsed[5], 59)
-            moment = datetime(*parsed[:5], second) - timedelta(seconds=parsed[9] or 0)
+            moment = datetime(*parsed[:6]) - timedelta(seconds=parsed[9] or 0)
     except (ValueError, OverflowError, TypeError, IndexError):
         return ""
     return f"{moment.isoformat()}Z"
@@ -5776,35 +5786,55 @@ def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
 # XML.
 # Everything before the root, which the group begins; so no DTD reaches expat.
 PROLOG_TOKEN = lazy_re(
-    r"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
-    r"|<([a-z_:]|[^\x00-\x7f])"
+    rb"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
+    rb"|<([a-z_:\x80-\xff])"
 )
-# A CDATA section or a comment, which may hold anything; a reference; a bare & or <.
+# A CDATA section or a comment, which may hold anything; a reference that is not XML's own; a bare
+# & or <.
 XML_SLIP = lazy_re(
-    r"(?s)<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)"
-    rf"|{ENTITY}|&|<(?![A-Za-z_:/!?]|[^\x00-\x7f])"
+    rb"(?s)<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)"
+    rb"|(?!&(?:lt|gt|amp|quot|apos);)(?:" + ENTITY.encode() + rb"|&|<(?![A-Za-z_:/!?\x80-\xff]))"
 )
-XML_FORBIDDEN = dict.fromkeys({*range(32), 0xFFFE, 0xFFFF} - set(b"\t\n\r"))
+XML_FORBIDDEN = dict.fromkeys({*range(32), 0xFEFF, 0xFFFE, 0xFFFF} - set(b"\t\n\r"))
 
 
-def mended_slip(slip: re.Match[str]) -> str:
+def mended_slip(slip: re.Match[bytes]) -> bytes:
     """The same in XML without a DTD: HTML's entities are letters, a bare & or < is itself."""
-    if slip[0].startswith("<!"):
+    if slip[0].startswith(b"<!"):
         return slip[0]
-    return escape(unescape(slip[0]))
+    meant = unescape(slip[0].decode()).translate(XML_FORBIDDEN)
+    return escape(meant).encode("utf-8", "replace")
 
 
-def pieces_of(document: AnyStr) -> Iterator[AnyStr]:
-    """The document in pieces of at most `XML_PIECE_BYTES` bytes or characters."""
+def pieces_of(document: bytes) -> Iterator[bytes]:
+    """The document in pieces of at most `XML_PIECE_BYTES`."""
     for start in range(0, len(document), XML_PIECE_BYTES):
         yield document[start : start + XML_PIECE_BYTES]
 
 
-def from_root(text: str) -> str:
+def as_bytes(body: Union[bytes, str]) -> bytes:
+    """A text gets a mark, since its declaration may name the encoding that it once had."""
+    if isinstance(body, str):
+        return codecs.BOM_UTF8 + body.encode("utf-8", "replace")
+    return body
+
+
+def utf8_pieces(pieces: Iterator[bytes], content_type: str = "") -> Iterator[bytes]:
+    """A document that comes in pieces in UTF-8, without what XML forbids; never all as one text.
+
+    One character beyond U+FFFF makes each of a text take four bytes.
+    """
+    first = next(pieces, b"")
+    codec = body_codecs(first, content_type)[0]
+    for text in codecs.iterdecode(itertools.chain((first,), pieces), codec, "replace"):
+        yield text.translate(XML_FORBIDDEN).encode("utf-8", "replace")
+
+
+def from_root(document: bytes) -> bytes:
     """The root element and what follows it, on the lines where they were."""
-    roots = (token.start() for token in PROLOG_TOKEN.finditer(text) if token[1])
-    root = next(roots, len(text))
-    return "\n" * text.count("\n", 0, root) + text[root:]
+    roots = (token.start() for token in PROLOG_TOKEN.finditer(document) if token[1])
+    root = next(roots, len(document))
+    return b"\n" * document.count(b"\n", 0, root) + document[root:]
 
 
 class XmlEntries:
@@ -5825,7 +5855,7 @@ class XmlEntries:
         self.text = ""  # its beginning
         self.elements = 0
 
-    def read(self, pieces: Iterable[str]) -> Iterator[Fields]:
+    def read(self, pieces: Iterable[bytes]) -> Iterator[Fields]:
         """Each entry as soon as it is complete. ValueError, with the position, where it breaks."""
         from xml.parsers import expat  # C, and nothing else of the xml package
 
@@ -5835,12 +5865,11 @@ class XmlEntries:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._add_text
         given_bytes = 0
-        for piece in itertools.chain(pieces, ("",)):  # which is the end
-            data = piece.encode("utf-8", "replace")
-            given_bytes += len(data)
+        for piece in itertools.chain(filter(None, pieces), (b"",)):  # which is the end
+            given_bytes += len(piece)
             try:
-                parser.Parse(data, not data)
-                if data and given_bytes - parser.CurrentByteIndex > MAX_XML_TAG_BYTES:
+                parser.Parse(piece, not piece)
+                if piece and given_bytes - parser.CurrentByteIndex > MAX_XML_TAG_BYTES:
                     self._stop(f"a tag of more than {MAX_XML_TAG_BYTES} bytes")
             except (expat.ExpatError, ValueError) as error:
                 yield from self.complete
@@ -5912,8 +5941,7 @@ def inner_base(base: str, attributes: Fields) -> str:
 
 def link_relation(attributes: Fields) -> str:
     """The rel of an Atom link; without one it is "alternate" (RFC 4287 4.2.7.2)."""
-    rel = attributes.get("rel", "").strip().lower()
-    rel = rel.rpartition("/")[2] or "alternate"  # the registry's URI form, too
+    rel = attributes.get("rel", "").strip().lower() or "alternate"
     if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
         return "alternate of another type"
     return rel
@@ -5931,6 +5959,9 @@ def json_fields(holder: Any, base: str) -> Fields:
 
 
 def json_feed(document: bytes, base_url: str) -> Feed:
+    values = document.count(b",")
+    if values > MAX_LISTED_ENTRIES:  # each may take two hundred bytes
+        raise ValueError(f"no feed: it has {values} values, want at most {MAX_LISTED_ENTRIES}")
     data = parse_json(document, "JSON feed")  # an object: it begins with `{`
     if "jsonfeed.org/version/" not in str(data.get("version")):
         raise ValueError(
@@ -5963,14 +5994,12 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     >>> feed.items[0]
     FeedItem(title='AT&T', url='https://wal.sh/a', id='', published='')
     """
-    if isinstance(body, bytes):
-        body = decode_body(body, content_type)
-    text = body.lstrip("\ufeff \t\r\0")
-    if text.lstrip().startswith("{"):
-        return json_feed(text.encode("utf-8", "replace"), base_url)
-    text = XML_SLIP.sub(mended_slip, from_root(text), MAX_MENDED_SLIPS)
+    document = b"".join(utf8_pieces(pieces_of(as_bytes(body)), content_type))
+    if re.match(rb"\s*{", document):
+        return json_feed(document, base_url)
+    document = XML_SLIP.sub(mended_slip, from_root(document), MAX_MENDED_SLIPS)
     found = XmlEntries(("rss", "atom"), base_url)
-    feed = feed_of(found.read(pieces_of(text.translate(XML_FORBIDDEN))), found.head)
+    feed = feed_of(found.read(pieces_of(document)), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
@@ -5997,12 +6026,13 @@ def unpacked(body: bytes) -> Iterator[bytes]:
         raise ValueError(f"broken gzip: {error}") from None
 
 
-def lines_of(texts: Iterable[str]) -> Iterator[str]:
+def lines_of(pieces: Iterable[bytes]) -> Iterator[str]:
     """The lines, which LF, CR or CRLF ends, of a text that comes in pieces; no empty ones."""
-    torn = ""  # the line that the next piece goes on with
-    for text in itertools.chain(texts, ("\n",)):
-        *lines, torn = re.split("[\r\n]", torn[:MAX_FEED_TEXT] + text)
-        yield from filter(None, lines)
+    torn = b""  # the line that the next piece goes on with
+    for piece in itertools.chain(pieces, (b"\n",)):
+        *lines, torn = re.split(b"[\r\n]", torn[:MAX_FEED_TEXT] + piece)
+        for line in filter(None, lines):
+            yield line.decode("utf-8", "replace")
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
@@ -6014,22 +6044,17 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod=None)]
     """
-    if isinstance(body, str):
-        body = body.encode("utf-8", "replace")
-    pieces = pieces_of(body)
-    if body.startswith(b"\x1f\x8b"):
-        pieces = unpacked(body)
-    first = next(pieces, b"")
-    codec = body_codecs(first, "")[0]
-    texts: Iterator[str] = codecs.iterdecode(itertools.chain((first,), pieces), codec, "replace")
-    beginning = next(texts, "").lstrip("\ufeff \t\r\n\0")
-    if beginning.startswith("<"):
+    body = as_bytes(body)
+    is_packed = body.startswith(b"\x1f\x8b")
+    pieces = utf8_pieces(unpacked(body) if is_packed else pieces_of(body))
+    beginning = next(pieces, b"").lstrip()
+    if beginning.startswith(b"<"):
         found = XmlEntries(("urlset", "index"), base_url)
-        texts = itertools.chain((from_root(beginning),), texts)
-        entries, warning = listed(map(sitemap_entry, found.read(texts)))
+        pieces = itertools.chain((from_root(beginning),), pieces)
+        entries, warning = listed(map(sitemap_entry, found.read(pieces)))
         kind: Any = found.head["kind"]
     else:
-        lines = lines_of(itertools.chain((beginning,), texts))
+        lines = lines_of(itertools.chain((beginning,), pieces))
         urls = map(URL_LINE.fullmatch, lines)
         entries, warning = listed(SitemapEntry(url[1] if url else "", None) for url in urls)
         kind = "text" if entries else ""
@@ -6229,7 +6254,6 @@ class Robots2Reader:
         self.report_to: list[str] = []
         self.chain: Optional[str] = None  # of the latest line
         self.unknown: list[Robots2Line] = []
-        self.is_at_top = True
 
     def read(self, number: int, raw: str) -> None:
         """The next line, counted from 1."""
@@ -6242,10 +6266,9 @@ class Robots2Reader:
         self.chain = None  # A `chain` that is not the last line is ignored.
         if line.startswith("#"):
             chain_id = ROBOTS2_CHAIN_ID.fullmatch(line)
-            if self.is_at_top and chain_id:
+            if chain_id:
                 self.chain_id = self.chain_id or chain_id[1].strip()
             return
-        self.is_at_top = False
         line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
         left, _, right = line.partition(":")
         name = robots2_name(left)
@@ -6292,7 +6315,7 @@ class Robots2Reader:
 class Robots2(NamedTuple):
     """A robots2.txt as it concerns one agent category, or several merged along a chain."""
 
-    chain_id: str  # of a `# meta: chain-id:` line at the top, or ""
+    chain_id: str  # of the first `# meta: chain-id:` line, or ""
     policy: dict[str, str]  # the global directives, overridden by those of our blocks
     signals: dict[str, str]  # as written
     report_to: list[str]
@@ -6343,7 +6366,7 @@ class Robots2(NamedTuple):
         texts = [*self.policy.values(), *self.signals.values(), *self.report_to]
         texts += [line.name + line.value for line in self.unknown]
         paths_bytes = sum(paths.held_bytes for paths in self.paths)
-        return paths_bytes + sum(text.__sizeof__() for text in texts)
+        return paths_bytes + sum(map(text_bytes, texts))
 
     def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`: the first that denies, else that allows, or None."""
@@ -6358,13 +6381,12 @@ def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
     silence. Path rules add up: what either file denies is denied.
     """
     addresses = dict.fromkeys(nearer.report_to + chained.report_to)
-    unknown = nearer.unknown + chained.unknown
     return nearer._replace(
         policy={**chained.policy, **nearer.policy},
         signals={**chained.signals, **nearer.signals},
         report_to=list(addresses),
         chain=chained.chain,
-        unknown=unknown[:ROBOTS2_MAX_UNKNOWN],
+        unknown=nearer.unknown + chained.unknown,
         paths=nearer.paths + chained.paths,
     )
 
@@ -7027,33 +7049,40 @@ class Bot(Fetcher):
         """
         named = set()
         with CONNECTION.call():
-            # It is read afresh: a 304 would have no items.
-            result = self._result_of(
-                url, "discover ", min_age=min_age, wants=wants_structured, is_anew=True
-            )
+            result, warning = self._to_discover(url, min_age, wants=wants_structured)
             bare = result._replace(body=b"")  # R6: nothing is kept that nobody needs
-            for source in self._sources(result, min_age):  # R9
+            for source in self._sources(result, warning, min_age):  # R9
                 name = (source.kind, source.url)
                 if name not in named:
                     named.add(name)
-                    source = source._replace(target=result.url)
-                    yield with_signals(source, result)
+                    yield with_signals(source._replace(target=result.url), result)
+                del source  # its items are not kept while the next is asked for
         if not named:
             found_at = result.final_url or result.url
             yield Source("none", found_at, target=result.url, result=bare)
 
-    def _sources(self, result: Result, min_age: float) -> Iterator[Source]:
+    def _to_discover(self, url: str, min_age: float, **wanted: Any) -> tuple[Result, str]:
+        """What came, with what is read of its body and no more; and a warning or "".
+
+        It is read afresh: a 304 would have no items.
+        """
+        result = self._result_of(url, "discover ", min_age=min_age, is_anew=True, **wanted)
+        body, warning = cut_for_reading(result.body)
+        return result._replace(body=body, links=[]), warning
+
+    def _sources(self, result: Result, warning: str, min_age: float) -> Iterator[Source]:
         if not result.ok:
             return
         url = result.final_url
-        own = source_of(result)
+        own = source_of(result, warning)
+        is_alone = own is None or own.kind == "markdown"
         if own is not None:
             yield own
+        del own
         for feed in result.metadata.get("feeds", ()):
             yield Source("feed", feed["url"], title=feed["title"])  # R9.1
         for page in result.metadata.get("markdown", ()):
             yield Source("markdown", page["url"], title=page["title"])  # R9.2
-        is_alone = own is None or own.kind == "markdown"
         if is_alone and not is_llms_txt(url):
             llms_url = resolve_url(url, "/llms.txt")
             yield from self._llms_source(llms_url, min_age)  # R9.3
@@ -7064,12 +7093,11 @@ class Bot(Fetcher):
 
     def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
         """R8: what it gave another target of its site lately is not asked for again."""
-        result = self._result_of(url, "discover ", min_age=min_age, is_anew=True)
+        result, warning = self._to_discover(url, min_age)
         is_absent = result.outcome == "failed" and result.status in (404, 410)
         kind = media_kind(result.content_type)
         if result.ok and result.body and kind in LLMS_KINDS:
-            source = llms_source(result)
-            yield with_signals(source, result)
+            yield with_signals(llms_source(result, warning), result)
         elif result.ok:  # a page that stands for all that is not there
             none = result._replace(outcome="failed", reason="it is no llms.txt")
             self.adopt(none, f"discover {canonical_url(url)}")
@@ -7174,7 +7202,7 @@ class Bot(Fetcher):
         """What a ruling makes of a visit, and the answers where the site wants to be asked."""
         if ruling.decision == "denied":
             refusal = visit.refused("robots2", ruling.reason)
-            return refusal._replace(rule=ruling.rule or refusal.rule)
+            return refusal._replace(rule=ruling.rule)  # no line of robots.txt
         for directive in ruling.ask:
             answer = self._ask(visit, directive, words.format(directive))
             if answer is not None:
@@ -7197,7 +7225,7 @@ class Bot(Fetcher):
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
         retry_at = answer.expires_at if answer.decision == "later" else None
-        return visit.refused("robots2", reason, retry_at)
+        return visit.refused("robots2", reason, retry_at)._replace(rule=None)
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
@@ -7257,7 +7285,8 @@ class Bot(Fetcher):
         facts = {**robots2.policy, **robots2.signals}
         facts["report-to"] = " ".join(robots2.report_to) or "nobody"
         for line in robots2.unknown[:10]:
-            facts[f"line {line.line}"] = "not understood, grants nothing"
+            shown = printable(f"{line.name}: {line.value}".removesuffix(": "), 60)
+            facts[f"line {line.line}"] = f'"{shown}" is not understood and grants nothing'
         return ", ".join([f"{name}: {value}" for name, value in facts.items()])
 
     def _explained_pace(self, wire: str) -> str:
@@ -7299,30 +7328,35 @@ def is_llms_txt(url: str) -> bool:
     return path == "/llms.txt"
 
 
-def llms_source(result: Result) -> Source:
-    readable, warning = cut_for_reading(result.body)
-    text = decode_body(readable, result.content_type)
+def llms_source(result: Result, warning: str) -> Source:
+    text = decode_body(result.body, result.content_type)
     parsed = parse_llms_txt(text, result.final_url)
     return Source("llms.txt", result.final_url, parsed.links, parsed.title, warning)
 
 
-def source_of(result: Result) -> Source | None:
-    """What a target itself is, if it is one of the structured forms.  R9"""
+def source_of(result: Result, warning: str) -> Source | None:
+    """What a target itself is, if it is one of the structured forms.  R9
+
+    The warning says that its body was cut: a feed or sitemap then breaks off.
+    """
     url = result.final_url
     kind = media_kind(result.content_type)
     if not result.body or kind == "html":
         return None
     if is_llms_txt(url) and kind in LLMS_KINDS:
-        return llms_source(result)
-    readable, warning = cut_for_reading(result.body)
+        return llms_source(result, warning)
     if kind == "markdown":
-        return Source("markdown", url, result.links, result.title, warning)
+        links = markdown_links(decode_body(result.body, result.content_type))
+        return Source("markdown", url, links, result.title, warning)
     with suppress(ValueError):
-        feed = parse_feed(readable, result.content_type, url)
-        return Source("feed", url, feed.items, feed.title, feed.warning or warning)
+        feed = parse_feed(result.body, result.content_type, url)
+        return Source("feed", url, feed.items, feed.title, warning or feed.warning)
     with suppress(ValueError):
         sitemap = parse_sitemap(result.body, url)
-        return Source("sitemap", url, sitemap.entries, warning=sitemap.warning)
+        entries = sitemap.entries
+        if warning and sitemap.kind == "text":
+            entries.pop()  # whose line may have gone on
+        return Source("sitemap", url, entries, warning=warning or sitemap.warning)
     return None
 
 
@@ -8918,8 +8952,8 @@ def check_findings(bot: Bot, assignment: Assignment) -> Findings:
 
 def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
-        for source in bot.discover(url, assignment.min_age):
-            yield Finding(url, source, is_last=False)
+        # No loop: its variable would keep the items while the next source is asked for.
+        yield from map(partial(Finding, url, is_last=False), bot.discover(url, assignment.min_age))
         yield Finding(url, None)
 
 
@@ -10579,6 +10613,7 @@ class Command:
                 for finding in found:
                     self.done += finding.is_last
                     show(finding)
+                    del finding  # and its items, before the next target is asked for
 
     def min_age(self) -> float:
         """R8, seconds."""
@@ -10656,10 +10691,27 @@ class Command:
         indent = None if self.options.json else 2
         self.line(json.dumps(value, allow_nan=False, indent=indent))
 
+    def show_record(self, value: Any) -> None:
+        """An object in JSON; ten thousands of items in one text would fill memory."""
+        import json
+
+        name = "links" if isinstance(value, Result) else "items"
+        listed = getattr(value, name, ())
+        if listed:
+            value = value._replace(**{name: ()})
+        text = json.dumps(value.to_dict(), allow_nan=False)
+        if listed:
+            head, place, text = text.partition(f'"{name}": [')
+            self.status()
+            sys.stdout.write(head + place)
+            for number, item in enumerate(listed):
+                sys.stdout.write(", " * (number > 0) + json.dumps(item.to_dict()))
+        self.line(text)
+
     def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
         """An object, or a line in columns."""
         if self.options.json:
-            self.show_object(value.to_dict())
+            self.show_record(value)
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
@@ -10718,7 +10770,7 @@ class Command:
             outcome = "repeated"
             self.count -= 1
             self.done -= 1
-        if result.last_failure and self.options.mode != "discover":
+        if result.last_failure:
             exit_code = 1  # R8
         if result.retry_at and outcome != "skipped":
             said.append(f"again at {iso_utc(result.retry_at)}")
@@ -10834,7 +10886,7 @@ class Command:
             if not self.options.json:
                 self.show_result(result)
                 return
-            exit_code = OUTCOMES[result.outcome][2]
+            exit_code = OUTCOMES[result.outcome][2] or bool(result.last_failure)
         elif result is not None and result.content_type:
             found = f"{printable(result.content_type)}, which names {found}"
         self.codes.add(exit_code)
