@@ -8811,7 +8811,7 @@ R1 another version | = "Mozilla/5.0 => = "Mozilla/4.0
 R1 no name on conditional requests | USER_AGENT,  # R1: => USER_AGENT * (not any(validators)),  #
 R1* no name on a CONNECT | authority, "User-Agent": USER_AGENT, => authority,
 R2 robots.txt of https alone | {site_of(visit.wire)}/{self.kind} => https://{visit.host}/{self.kind}
-R2 a 500 loses the copy | held._replace(\n        status= => RobotsState(\n        status=
+R2 a 500 loses the copy | held._replace(  # R3b => Held(  # R3b
 R2 64 KiB are read | MAX_ROBOTS_BYTES = 500 => MAX_ROBOTS_BYTES = 64
 R2 a hop passes the throttle alone | gates_of(self.kind))
   => gates_of(self.kind)[3 * bool(self.redirects) :])
@@ -8828,13 +8828,14 @@ R2d a delay for one scheme | for key in (site, f"{other}://{host}"): => for key 
 R2d a minute at most | or 0.0, LONGEST_CRAWL_DELAY_SECONDS => or 0.0, 60.0
 R3 robots.txt first | for gate in gates: => for gate in gates[-2:-1] + gates[:-2] + gates[-1:]:
 R3 a week where no refresh is named | "refresh", BLOCKLIST_REFRESH => "refresh", "P7D"
-R3 a day whatever refresh is named | self.blocklist.refresh_seconds, now => 86400.0, now
+R3 a day whatever refresh is named | else blocklist.refresh_seconds => else 86400.0
 R3a a final dot | .rstrip(HOST_PADDING) => .rstrip()
 R3a IDN is not folded | if "xn--" in name or not name.isascii(): => if False:
 R3a ports stay | host.lower().partition(":")[0] => host.lower()
-R3b a stale list is not loaded | <= self.state.fetched_at: => <= self._now() - 86400:
+R3b a stale list is not loaded | if entry is None:\n                continue
+  => if entry is None or entry["fetched_at"] < self._now() - 86400:\n                continue
 R3b a failure empties the list | stays in force (R3b)"
-  => stays in force (R3b)"; self.blocklist = None
+  => stays in force (R3b)"; self._keep(self.origin, held._replace(value=None))
 R3b the sweep takes the list | "blocklist": float("inf") => "blocklist": 60 * 86400.0
 R3c any contract | lazy_re(BLOCKLIST_CONTRACT + => lazy_re("walsh-research-blocklist/v1.*" +
 R3c nothing is validated | validate(document, schema)  # R3c => bool(schema)
@@ -8849,7 +8850,8 @@ R5 a day at most | now + delay, self.kind => now + min(delay, 86400.0), self.kin
 R5 503 is an answer | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (429,)
 R5 five minutes' hold | (held_until=until, => (held_until=min(until, self.now() + 300),
 R6 images are read | and not is_unread_type(content_type)  # R6 => 
-R6 a record has the body | del shown["body"], => shown["body"] = self.text; del
+R6 a record has the body | "body", "headers"):\n            del shown[name]
+  => "headers"):\n            del shown[name]\n        shown["body"] = self.text
 R6 advertised feeds are asked for | title=feed["title"]) => result=self.fetch(feed["url"]))
 R7 a weak ETag is made strong | header_value(headers, name) for
   => header_value(headers, name).lstrip("W/") for
@@ -8861,13 +8863,13 @@ R9 pages are read as markdown | kind = media_kind(content_type)\n    readable
   => kind = media_kind(content_type).replace("html", "markdown")\n    readable
 R10 no schema is any schema | if not isinstance(schema, dict):  # R10
   => schema = schema or {}\n    if schema is None:  # R10
-R10 a stale schema is thrown away | return held\n        self._cache
-  => return None\n        self._cache
-R10 a stale schema goes unsaid | if held is not None:  # R10 => if False:
-R11 robots.txt is in memory | self._cache.store("robots", => dict(
-R12 a week's robots.txt | checked_at + ROBOTS_TTL_SECONDS => checked_at + 7 * ROBOTS_TTL_SECONDS
-R12 a stale list serves | if not store.is_current():  # R12
-  => if store.blocklist is None and not store.is_current():
+R10 a stale schema is thrown away | self._schemas.held_of(key).value  # R10
+  => None if self._schemas.held_of(key).failures else self._schemas.held_of(key).value  # R10
+R10 a stale schema goes unsaid | if held.value is not None:  # R10 => if False:
+R11 robots.txt is in memory | self._cache.store(self.entry_kind, => dict(
+R12 a week's robots.txt | return ROBOTS_TTL_SECONDS  # R2 => return 7 * ROBOTS_TTL_SECONDS  # R2
+R12 a stale list serves | if not store.is_current(self.origin):  # R12
+  => if store.held.value is None and not store.is_current(self.origin):
 R13 subdomains are tagged | == host_key(self.origin) => .endswith(host_key(self.origin))
 """
 
