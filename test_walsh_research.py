@@ -7377,6 +7377,17 @@ class TestJobs:
         assert [row.outcome for row in rows] == ["fetched"] * 3
         assert last[2] == "True" and asked(hosts, BLOCKLIST_PATH) == 1, "R3b"
 
+    def test_a_stale_list_whose_refresh_fails_is_used_by_every_worker(self, hosts, start, tmp_path):
+        hosts[0].set_answer(BLOCKLIST_PATH, blocklist("localhost", refresh="PT30M"))
+        read_policies(tmp_path / "cache", *hosts)
+        hosts[0].set_answer(BLOCKLIST_PATH, "gone", status=500)
+        listed = hosts[3].origin.replace("127.0.0.1", "localhost") + "/t0"
+        process = start("fork", 2, [listed, *targets(hosts[1:3], 1)], is_first=True)
+        rows, _ = finish(process, warnings=1)
+        outcomes = {row.url: row.outcome for row in rows}
+        assert outcomes.pop(listed) == "denied" and set(outcomes.values()) == {"fetched"}, "R3b"
+        assert asked(hosts, BLOCKLIST_PATH) == 1 and hosts[3].hits == []
+
     def test_a_hold_that_one_worker_met_binds_the_redirects_of_another(self, hosts, start):
         hosts[2].set_answer("/t0", status=503, headers={"Retry-After": "3600"})
         hosts[1].set_answer("/go", status=302, headers={"Location": hosts[2].origin + "/t1"})

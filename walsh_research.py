@@ -3795,7 +3795,7 @@ class PolicyStore:
         url = self.url_of(visit, key)
         document = visit.document(self.kind, url, held, partial(self._has_come, key))
         ending = yield from document.walk()
-        if ending.is_needless:
+        if ending.is_needless or (ending.refusal is not None and self._has_come(key)):
             return None
         if ending.refusal is not None and self.is_unasked(document, ending.refusal):
             return self.put_off(key, ending.refusal)
@@ -3963,7 +3963,7 @@ class BlocklistStore(PolicyStore):
 
     def take_failure(self, failed_at: float) -> None:
         """What another process of this run asked for in vain is not asked for again soon."""
-        if failed_at > NEVER:
+        if failed_at > self.held.asked_at:
             retry_at = failed_at + POLICY_RETRY_SECONDS
             held = self.held._replace(asked_at=failed_at, retry_at=retry_at, failures=1)
             self._keep(self.origin, held)
