@@ -2248,6 +2248,45 @@ class TestRareFair:
 
 
 class TestRareR2:
+    def held_back(self, world, paths):
+        """A page of www keeps back the host to which its apex redirects its robots.txt."""
+        www = "https://www.a.test/"
+        busy = answer(status=429, retry_after=7200)
+        world.web.update({www + "busy": busy, A + "robots.txt": moved(www + "robots.txt")})
+        world.web[www + "robots.txt"] = "User-agent: *\nDisallow: /private\n"
+        world.web.update({A + path: "x" for path in paths})
+        assert world.bot().fetch(www + "busy").gate == "R5"
+
+    def test_a_robots_txt_that_leads_to_a_host_held_by_another_page_defers(self, world):
+        self.held_back(world, ["private", "open"])
+        for path in ("private", "open"):
+            result = world.bot().fetch(A + path)
+            assert (result.outcome, result.gate) == ("deferred", "R5"), result
+            assert result.retry_at == pytest.approx(NOW + 7200, abs=1)
+        world.at = NOW + 7201
+        assert world.bot().fetch(A + "private").gate == "R2" and world.bot().fetch(A + "open").ok
+        assert A + "private" not in world.asked()
+
+    def test_a_robots_txt_that_is_put_off_so_is_asked_for_once_by_all_targets(self, world):
+        paths = [f"p{number}" for number in range(50)]
+        self.held_back(world, paths)
+        bot = world.bot()
+        results = list(bot.run([A + path for path in paths]))
+        assert {(result.outcome, result.gate) for result in results} == {("deferred", "R5")}
+        assert world.asked().count(A + "robots.txt") == 1
+        world.at = NOW + 7201
+        assert all(result.ok for result in bot.run([A + path for path in paths], min_age=0.0))
+
+    def test_another_site_s_robots_txt_that_is_held_is_not_this_one_s_failure(self, world):
+        home = "https://www.a.test/robots.txt"
+        world.web.update({home: answer(status=503, retry_after=7200), A: "x"})
+        world.web[A + "robots.txt"] = moved("https://www.a.test/r")
+        world.web["https://www.a.test/r"] = CLOSED
+        assert world.bot().fetch("https://www.a.test/").gate == "R5"
+        assert world.bot().fetch(A).gate == "R5"
+        world.at = NOW + 7201
+        assert world.bot().fetch(A).gate == "R2" and A not in world.asked()
+
     def test_a_robots_txt_whose_hop_came_too_late_is_not_out_of_reach(self, world):
         hop = answer(status=302, location="/r", seconds=8)
         world.web.update({A: "x", A + "robots.txt": hop, A + "r": "User-agent: *\nDisallow: /\n"})
@@ -8857,7 +8896,7 @@ R4* no lock between processes | lock = cache.lock(f"host {host}") => lock = Cach
 R4c the first asked_of waits | if record.had_one_policy and may_owe < POLICY: => if False:
 R5 half the dice | return rand() * min(BACKOFF_CAP => return (0.5 + rand() / 2) * min(BACKOFF_CAP
 R5 loaded dice | return random.random() => return random.Random(7).random()
-R5 a day at most | now + delay, self.kind => now + min(delay, 86400.0), self.kind
+R5 a day at most | now + delay, self.wire => now + min(delay, 86400.0), self.wire
 R5 503 is an answer | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (429,)
 R5 five minutes' hold | (held_until=until, => (held_until=min(until, self.now() + 300),
 R6 images are read | and not is_unread_type(content_type)  # R6 => 

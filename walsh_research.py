@@ -1890,7 +1890,7 @@ class HostRecord(NamedTuple):
     owed: float = 0.0  # intervals for which the host rests after `target_at`
     had_one_policy: bool = False  # the host has had one policy request and nothing else
     held_until: float = NEVER  # R5: Retry-After, back-off, or the hour after the last retry
-    held_for: str = ""  # the kind of request whose answer set the hold
+    held_by: str = ""  # the digest of the URL whose answer set the hold
     why: str = ""  # the hold in words
 
 
@@ -1951,7 +1951,7 @@ def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecor
     theirs = theirs._replace(last_at=min(theirs.last_at, now), target_at=min(theirs.target_at, now))
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
-    return latest._replace(held_until=hold.held_until, held_for=hold.held_for, why=hold.why)
+    return latest._replace(held_until=hold.held_until, held_by=hold.held_by, why=hold.why)
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
@@ -3622,11 +3622,16 @@ class RateLimiter:
             return later
         return Start(self, host, interval, may_owe)
 
-    def hold_host(self, host: str, until: float, kind: str, why: str) -> None:
+    def hold_host(self, host: str, until: float, url: str, why: str) -> None:
         """R5: nothing goes to the host before, in any run or process. It is never shortened."""
         record = self.record_of(host)
         if until > record.held_until:
-            self.write(host, record._replace(held_until=until, held_for=kind, why=why))
+            held_by = name_digest(url)  # a URL may have 64 KiB
+            self.write(host, record._replace(held_until=until, held_by=held_by, why=why))
+
+    def is_held_by(self, host: str, url: str) -> bool:
+        """Whether it was this URL's own answer that set the latest hold."""
+        return self.record_of(host).held_by == name_digest(url)
 
 
 UNSEEN = HostRecord()
@@ -3662,6 +3667,7 @@ class PolicyStore:
         self._held: dict[str, Held] = {}
         self._held_bytes = 0
         self._asking: dict[str, Visit] = {}  # the target that asks for a document, by key
+        self._put_off: dict[str, Later] = {}  # by key: R5's hold of a host to which it leads
 
     # --- What a kind says ---
 
@@ -3779,7 +3785,10 @@ class PolicyStore:
             self._asking.pop(key, None)
 
     def _after_other(self, visit: Visit, key: str) -> Later | None:
-        """When to look again, where another visit of this process asks for the document."""
+        """When to look again, where another visit of this process asks, or has met a hold."""
+        held_back = self._put_off.get(key)
+        if held_back is not None and held_back.at > self._now():
+            return visit.placed(held_back)
         other = self._asking.get(key, visit)
         at = other.resumes_at + LOCK_POLL_SECONDS
         if other is visit or at <= self._now():
@@ -3798,7 +3807,13 @@ class PolicyStore:
         if ending.is_needless or (ending.refusal is not None and self._has_come(key)):
             return None
         if ending.refusal is not None and self.is_unasked(document, ending.refusal):
-            return self.put_off(key, ending.refusal)
+            refusal = self.put_off(key, ending.refusal)
+            if refusal is not None and ending.refusal.gate == "R5" and document.attempts:
+                # Else each target that waits for it would ask for it once more.
+                why = self._limiter.record_of(document.host).why
+                later = Later(cast(float, refusal.retry_at), refusal.gate or "R5", why)
+                self._put_off[key] = later
+            return refusal
         if ending.status == 304 and any(document.validators):  # R7: it is the value that is held
             validators = held.etag, held.last_modified
             read = Held(200, *validators, held.fetched_at, data=held.data, value=held.value)
@@ -3822,13 +3837,12 @@ class PolicyStore:
         return self.is_current(key)
 
     def is_unasked(self, document: Visit, refusal: Decision) -> bool:
-        """Whether it, or the hop that it leads to, was put off by what others did."""
+        """Whether it, or where it leads, was put off by anything but its own answer."""
         if self.is_always_answered:
             return False
-        if refusal.gate == "R5" and self._limiter.record_of(document.host).held_for == self.kind:
+        if refusal.gate == "R5" and self._limiter.is_held_by(document.host, document.wire):
             return False
-        is_hop = getattr(document.answer, "status", 0) in REDIRECT_STATUSES
-        return not document.attempts or (is_hop and refusal.retry_at is not None)
+        return not document.attempts or refusal.retry_at is not None
 
 
 class SchemaStore(PolicyStore):
@@ -4005,18 +4019,13 @@ class RobotsStore(PolicyStore):
         Its 429 or 503 holds the host once: a host is not dropped for ever (9.1.1). What another
         host imposed, to which the file was redirected, does not bind this one.
         """
-        due_at = ending.due_at
-        is_held = document.was_pushed_back and document.host == host_key(document.url)
         retry_at = self._now() + POLICY_RETRY_SECONDS
-        if is_held and due_at is not None:
+        is_held = ending.due_at is not None and document.host == host_key(document.url)
+        if is_held:
             self._keep(key, self.held_of(key)._replace(has_held_host=True))
-            retry_at = due_at
+            retry_at = cast(float, ending.due_at)
         self._note_failure(key, trouble, ending.status, retry_at)
         return ending.refusal if is_held else None
-
-    def is_unasked(self, document: Visit, refusal: Decision) -> bool:
-        is_put_off = refusal.gate == "R4" and not document.was_pushed_back
-        return is_put_off or not document.attempts
 
 
 NEVER_ASKED = KnownSource()
@@ -4180,7 +4189,6 @@ class Visit:
         self.start: Start | None = None  # R4: the right to send it
         self.left_at: float | None = None  # when it left, Unix seconds
         self.answer: Answer | None = None  # the latest
-        self.was_pushed_back = False  # R5: by 429 or 503
         self.no_ai_input = False  # a site on its way keeps its pages from models
         self.is_single = fetcher.options.interactive  # one request, which binds nobody
         self.is_needless: Callable[[], bool] = self._was_asked  # under the host's lock
@@ -4383,10 +4391,9 @@ class Visit:
         if self.is_single:
             return Ending(answer)
         now = fetcher.now()
-        self.was_pushed_back = True
         why = f"{self.host} answered {answer.status}"
         delay = self.retry.seconds(retry_after_of(answer.headers, now))
-        fetcher.limiter.hold_host(self.host, now + delay, self.kind, why)
+        fetcher.limiter.hold_host(self.host, now + delay, self.wire, why)
         if self.retry.is_spent():
             trouble = f"{why}; gave up after {self.retry.count} retries"
             return Ending(answer, None, trouble, now + delay)
