@@ -1812,6 +1812,23 @@ class TestR3b:
             world.bot().fetch(A)
             assert len(world.asked(BLOCKLIST_URL)) == asked
 
+    def test_each_run_on_a_list_that_cannot_be_asked_for_says_so_once(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: "x", A + "2": "x"})
+        world.web[ORIGIN + "/busy"] = answer(status=429, retry_after=365 * 86400)
+        world.bot().fetch(ORIGIN + "/busy")
+        world.web[BLOCKLIST_URL] = blocklist("a.test")
+        lines = []
+        resident = world.bot(warn=lines.append)
+        for day in (1, 2, 40):
+            world.at = NOW + day * DAY
+            for bot in (world.bot(warn=lines.append), resident):
+                assert {result.ok for result in bot.run([A, A + "2"], min_age=0.0)} == {True}
+                assert len(lines) == 1, lines
+                assert "wal.sh answered 429" in lines[0] and "2027-05-23" in lines[0]
+                assert "of 2026-05-23T00:00:00Z" in lines.pop() and bot.fetch(B).gate == "R3"
+        world.at = NOW + 366 * DAY
+        assert resident.fetch(A).gate == "R3" and not lines
+
     def test_while_nothing_was_held_every_process_tries(self, world):
         world.web.update({BLOCKLIST_URL: [500, blocklist("a.test")], A: "x"})
         assert world.bot().fetch(A).ok

@@ -3688,7 +3688,7 @@ class PolicyStore:
         """Whether other processes shall know it."""
         return True
 
-    def put_off(self, key: str, refusal: Decision) -> Decision | None:
+    def put_off(self, key: str, ending: Ending, refusal: Decision) -> Decision | None:
         """It could not be asked for, which is no failure of its own."""
         return refusal
 
@@ -3806,13 +3806,19 @@ class PolicyStore:
         ending = yield from document.walk()
         if ending.is_needless or (ending.refusal is not None and self._has_come(key)):
             return None
-        if ending.refusal is not None and self.is_unasked(document, ending.refusal):
-            refusal = self.put_off(key, ending.refusal)
-            if refusal is not None and ending.refusal.gate == "R5" and document.attempts:
+        refusal = ending.refusal
+        hold = None
+        if refusal is not None and refusal.gate == "R5":
+            why = self._limiter.record_of(document.host).why
+            hold = Later(cast(float, refusal.retry_at), "R5", why)
+            # Later runs say it too, so "in an hour" would not do.
+            trouble = f"{why}, so it is not asked before {iso_utc(hold.at)}"
+            ending = ending._replace(trouble=trouble)
+        if refusal is not None and self.is_unasked(document, refusal):
+            refusal = self.put_off(key, ending, refusal)
+            if refusal is not None and hold is not None and document.attempts:
                 # Else each target that waits for it would ask for it once more.
-                why = self._limiter.record_of(document.host).why
-                later = Later(cast(float, refusal.retry_at), refusal.gate or "R5", why)
-                self._put_off[key] = later
+                self._put_off[key] = hold._replace(gate=cast(GateName, refusal.gate))
             return refusal
         if ending.status == 304 and any(document.validators):  # R7: it is the value that is held
             validators = held.etag, held.last_modified
@@ -3951,21 +3957,22 @@ class BlocklistStore(PolicyStore):
             return held._replace(value=value, fetched_at=fetched_at)
         return self._held.get(key, UNKNOWN)  # R3b: what is in force stays
 
-    def put_off(self, key: str, refusal: Decision) -> Decision | None:
+    def put_off(self, key: str, ending: Ending, refusal: Decision) -> Decision | None:
         """R3b: what could not be asked is not what failed, so the gate stays shut without a list."""
         soon = self._now() + POLICY_RETRY_SECONDS
         retry_at = refusal.retry_at or soon
         if self.held.value is None:
             reason = f"no blocklist yet: {refusal.reason}"
             return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
-        self._note_failure(key, refusal.reason, 0, max(retry_at, soon))
+        self._note_failure(key, ending.why, 0, max(retry_at, soon))
         return None
 
     def warn_of_failure(self, held: Held) -> None:
         """R3b: the last list stays in force; without one the gate opens."""
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if held.value is not None:
-            effect = f"the list of {len(held.value)} entries that is held stays in force (R3b)"
+            at = iso_utc(held.checked_at)
+            effect = f"the list of {len(held.value)} entries, of {at}, stays in force (R3b)"
         elif self.is_lost():
             effect = "the one that was held cannot be read, so every target waits for a new one"
         self._warn(f"blocklist: {held.trouble}; {effect}")
@@ -4136,10 +4143,10 @@ class Ending(NamedTuple):
     @property
     def why(self) -> str:
         """Why a policy document did not come."""
-        if self.refusal is not None:
-            return self.refusal.reason
         if self.trouble:
             return self.trouble
+        if self.refusal is not None:
+            return self.refusal.reason
         if isinstance(self.answer, TransportError):
             return self.answer.reason
         return f"answered {self.status}"
@@ -4994,6 +5001,8 @@ class Fetcher:
         if not store.is_current(self.origin):  # R12
             return store.ensure(visit, self.origin)
         held = store.held
+        if held.trouble:  # R3b: a run on a list that is older than its refresh says so
+            store.warn_of_failure(held)
         if held.value is None:
             if store.is_lost():
                 reason = "the blocklist that was held cannot be read, and no new one came"
@@ -6942,6 +6951,7 @@ class Bot(Fetcher):
         keeps a temporary folder.
         ValueError: `jobs` is no such number, or a `transport` or `clock` was handed in.
         """
+        self._warned.clear()  # what one run said, the next says again
         if isinstance(urls, str):
             urls = [urls]
         if jobs == 1:
