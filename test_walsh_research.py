@@ -1829,6 +1829,18 @@ class TestR3b:
         world.at = NOW + 366 * DAY
         assert resident.fetch(A).gate == "R3" and not lines
 
+    def test_a_hold_that_was_set_under_a_wrong_clock_counts_from_now(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: "x"})
+        world.bot().fetch(A)
+        world.at = NOW + 50 * 365 * DAY
+        world.web[BLOCKLIST_URL] = answer(status=503, retry_after=7200)
+        assert world.bot().fetch(B).gate == "R3"
+        world.at = NOW + DAY
+        world.web[BLOCKLIST_URL] = blocklist("a.test")
+        assert world.bot().fetch(A).ok, "the hold stands, though not for fifty years"
+        world.at += 7300
+        assert world.bot().fetch(A).gate == "R3"
+
     def test_while_nothing_was_held_every_process_tries(self, world):
         world.web.update({BLOCKLIST_URL: [500, blocklist("a.test")], A: "x"})
         assert world.bot().fetch(A).ok

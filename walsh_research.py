@@ -1947,7 +1947,12 @@ def after_request(record: HostRecord, interval: float, may_owe: float, now: floa
 
 
 def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecord:
-    """Of two records the later, with the later hold. A request from the future is from now."""
+    """Of two records the later, with the later hold.
+
+    A request from the future is from now: it left under a wrong clock, and a hold counts from it.
+    """
+    ahead = max(0.0, theirs.last_at - now)
+    theirs = theirs._replace(held_until=theirs.held_until - ahead)
     theirs = theirs._replace(last_at=min(theirs.last_at, now), target_at=min(theirs.target_at, now))
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
