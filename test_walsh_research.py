@@ -5460,6 +5460,17 @@ class TestRobots2InTheBot:
         assert bot.fetch(PLACE + "/x").ok and bot.fetch(PLACE + "/y").gate == "robots2"
         assert len(world.asked("robots2-ask")) == 2
 
+    def test_each_permission_to_request_uses_up_an_allow_once(self, world):
+        ask = PLACE + QUESTION.format("crawl")
+        world.web.update({FILE: "crawl: ask", ask: permits("allow-once"), PLACE + "/x": "a"})
+        bot = world.bot(robots2=True)
+        for asked_times in (1, 2, 3):
+            assert bot.may_fetch(PLACE + "/x", wait=True)
+            assert world.asked().count(ask) == asked_times
+        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 4
+        assert bot.may_fetch(PLACE + "/x", wait=False) and bot.may_fetch(PLACE + "/x", wait=False)
+        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 5
+
     def test_a_429_is_asked_again_later(self, world):
         world.web[FILE] = "train: ask"
         world.web[PLACE + QUESTION.format("train")] = answer(status=429, retry_after=7200)

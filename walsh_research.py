@@ -4838,6 +4838,7 @@ class Fetcher:
         refusal = yield from visit.pass_gates(gates)
         if visit.start is not None:
             visit.start.record()
+            self.request_left(visit)  # that of the caller
         return visit.decision if refusal is None else refusal
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
