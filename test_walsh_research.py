@@ -5504,6 +5504,13 @@ class TestRobots2InTheBot:
         world.at += 3600 + DAY
         assert stances() == [True, False]
 
+    @pytest.mark.parametrize("spelling", ["HTTPS://X.test:443/robots2.txt", "/../robots2.txt#top"])
+    def test_a_chain_to_itself_in_another_spelling_is_asked_for_once(self, world, spelling):
+        spelling = re.sub("^/", PLACE + "/", spelling.replace("X.test", PLACE[8:].upper()))
+        world.web.update({FILE: f"train: yes\nchain: {spelling}", PLACE + "/x": "words"})
+        assert world.bot(robots2=True).may(PLACE + "/x", "train")
+        assert len(world.asked("robots2.txt")) == 1
+
     @pytest.mark.parametrize("trouble", [500, wr.TransportError("broken")])
     def test_out_of_reach_a_copy_stays_for_thirty_days(self, world, trouble):
         world.web.update({FILE: "crawl: no", PLACE + "/x": "words"})

@@ -6318,7 +6318,8 @@ class Robots2Reader:
         if line.startswith("["):
             is_known = self.read_header(line)
         elif name == "chain" and ROBOTS2_CHAIN_URL.fullmatch(value):
-            self.chain = value
+            with suppress(ValueError):
+                self.chain = wire_url(value)
         elif name in ROBOTS2_DIRECTIVES:
             is_known = self.section.add_directive(name, value)
         elif name in ROBOTS2_SIGNALS:
@@ -6360,7 +6361,7 @@ class Robots2(NamedTuple):
     policy: dict[str, str]  # the global directives, overridden by those of our blocks
     signals: dict[str, str]  # as written
     report_to: list[str]
-    chain: Optional[str]  # the URL of the next file, as written
+    chain: Optional[str]  # the URL of the next file, in the wire form
     unknown: list[Robots2Line]
     paths: tuple[RobotsTxt, ...]  # each of them may deny
 
@@ -6440,16 +6441,17 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Option
     `chain-id`, ends the chain and adds nothing.
     """
     first_url, merged = files[0]
-    seen = {first_url, merged.chain_id}
+    seen = {canonical_url(first_url), merged.chain_id}
     for url, file in files[1 : ROBOTS2_MAX_CHAIN + 1]:
-        names = {url, file.chain_id or url}  # without an id it is known by its URL alone
+        key = canonical_url(url)
+        names = {key, file.chain_id or key}  # without an id it is known by its URL alone
         if not seen.isdisjoint(names):
             return merged, None
         seen |= names
         merged = robots2_merge(merged, file)
-    if len(files) > ROBOTS2_MAX_CHAIN or merged.chain in seen:
+    if merged.chain is None or len(files) > ROBOTS2_MAX_CHAIN:
         return merged, None
-    return merged, merged.chain
+    return merged, None if canonical_url(merged.chain) in seen else merged.chain
 
 
 def robots2_stance(policy: Mapping[str, str], directive: str) -> str:
@@ -6759,11 +6761,7 @@ class Robots2Store(RobotsStore):
             rules, chain = self._merged(bodies)
             if chain is None:
                 break
-            try:
-                wire = wire_url(chain)
-            except ValueError:
-                break
-            further_document = document.document(self.kind, wire, UNKNOWN, bool)
+            further_document = document.document(self.kind, chain, UNKNOWN, bool)
             ending = yield from further_document.walk()
             further = ending.answer
             if isinstance(further, Response) and further.status == 200:
