@@ -1844,6 +1844,35 @@ class TestR3b:
             world.bot().fetch(A)
             assert len(world.asked(BLOCKLIST_URL)) == asked
 
+    def test_each_run_on_a_list_that_cannot_be_asked_for_says_so_once(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: "x", A + "2": "x"})
+        world.web[ORIGIN + "/busy"] = answer(status=429, retry_after=365 * 86400)
+        world.bot().fetch(ORIGIN + "/busy")
+        world.web[BLOCKLIST_URL] = blocklist("a.test")
+        lines = []
+        resident = world.bot(warn=lines.append)
+        for day in (1, 2, 40):
+            world.at = NOW + day * DAY
+            for bot in (world.bot(warn=lines.append), resident):
+                assert {result.ok for result in bot.run([A, A + "2"], min_age=0.0)} == {True}
+                assert len(lines) == 1, lines
+                assert "wal.sh answered 429" in lines[0] and "2027-05-23" in lines[0]
+                assert "of 2026-05-23T00:00:00Z" in lines.pop() and bot.fetch(B).gate == "R3"
+        world.at = NOW + 366 * DAY
+        assert resident.fetch(A).gate == "R3" and not lines
+
+    def test_a_hold_that_was_set_under_a_wrong_clock_counts_from_now(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: "x"})
+        world.bot().fetch(A)
+        world.at = NOW + 50 * 365 * DAY
+        world.web[BLOCKLIST_URL] = answer(status=503, retry_after=7200)
+        assert world.bot().fetch(B).gate == "R3"
+        world.at = NOW + DAY
+        world.web[BLOCKLIST_URL] = blocklist("a.test")
+        assert world.bot().fetch(A).ok, "the hold stands, though not for fifty years"
+        world.at += 7300
+        assert world.bot().fetch(A).gate == "R3"
+
     def test_while_nothing_was_held_every_process_tries(self, world):
         world.web.update({BLOCKLIST_URL: [500, blocklist("a.test")], A: "x"})
         assert world.bot().fetch(A).ok
@@ -2340,6 +2369,45 @@ class TestRareFair:
 
 
 class TestRareR2:
+    def held_back(self, world, paths):
+        """A page of www keeps back the host to which its apex redirects its robots.txt."""
+        www = "https://www.a.test/"
+        busy = answer(status=429, retry_after=7200)
+        world.web.update({www + "busy": busy, A + "robots.txt": moved(www + "robots.txt")})
+        world.web[www + "robots.txt"] = "User-agent: *\nDisallow: /private\n"
+        world.web.update({A + path: "x" for path in paths})
+        assert world.bot().fetch(www + "busy").gate == "R5"
+
+    def test_a_robots_txt_that_leads_to_a_host_held_by_another_page_defers(self, world):
+        self.held_back(world, ["private", "open"])
+        for path in ("private", "open"):
+            result = world.bot().fetch(A + path)
+            assert (result.outcome, result.gate) == ("deferred", "R5"), result
+            assert result.retry_at == pytest.approx(NOW + 7200, abs=1)
+        world.at = NOW + 7201
+        assert world.bot().fetch(A + "private").gate == "R2" and world.bot().fetch(A + "open").ok
+        assert A + "private" not in world.asked()
+
+    def test_a_robots_txt_that_is_put_off_so_is_asked_for_once_by_all_targets(self, world):
+        paths = [f"p{number}" for number in range(50)]
+        self.held_back(world, paths)
+        bot = world.bot()
+        results = list(bot.run([A + path for path in paths]))
+        assert {(result.outcome, result.gate) for result in results} == {("deferred", "R5")}
+        assert world.asked().count(A + "robots.txt") == 1
+        world.at = NOW + 7201
+        assert all(result.ok for result in bot.run([A + path for path in paths], min_age=0.0))
+
+    def test_another_site_s_robots_txt_that_is_held_is_not_this_one_s_failure(self, world):
+        home = "https://www.a.test/robots.txt"
+        world.web.update({home: answer(status=503, retry_after=7200), A: "x"})
+        world.web[A + "robots.txt"] = moved("https://www.a.test/r")
+        world.web["https://www.a.test/r"] = CLOSED
+        assert world.bot().fetch("https://www.a.test/").gate == "R5"
+        assert world.bot().fetch(A).gate == "R5"
+        world.at = NOW + 7201
+        assert world.bot().fetch(A).gate == "R2" and A not in world.asked()
+
     def test_a_robots_txt_whose_hop_came_too_late_is_not_out_of_reach(self, world):
         hop = answer(status=302, location="/r", seconds=8)
         world.web.update({A: "x", A + "robots.txt": hop, A + "r": "User-agent: *\nDisallow: /\n"})
@@ -5606,6 +5674,17 @@ class TestRobots2InTheBot:
         assert bot.fetch(PLACE + "/x").ok and bot.fetch(PLACE + "/y").gate == "robots2"
         assert len(world.asked("robots2-ask")) == 2
 
+    def test_each_permission_to_request_uses_up_an_allow_once(self, world):
+        ask = PLACE + QUESTION.format("crawl")
+        world.web.update({FILE: "crawl: ask", ask: permits("allow-once"), PLACE + "/x": "a"})
+        bot = world.bot(robots2=True)
+        for asked_times in (1, 2, 3):
+            assert bot.may_fetch(PLACE + "/x", wait=True)
+            assert world.asked().count(ask) == asked_times
+        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 4
+        assert bot.may_fetch(PLACE + "/x", wait=False) and bot.may_fetch(PLACE + "/x", wait=False)
+        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 5
+
     def test_a_429_is_asked_again_later(self, world):
         world.web[FILE] = "train: ask"
         world.web[PLACE + QUESTION.format("train")] = answer(status=429, retry_after=7200)
@@ -5638,6 +5717,13 @@ class TestRobots2InTheBot:
         world.web[FAR] = 404
         world.at += 3600 + DAY
         assert stances() == [True, False]
+
+    @pytest.mark.parametrize("spelling", ["HTTPS://X.test:443/robots2.txt", "/../robots2.txt#top"])
+    def test_a_chain_to_itself_in_another_spelling_is_asked_for_once(self, world, spelling):
+        spelling = re.sub("^/", PLACE + "/", spelling.replace("X.test", PLACE[8:].upper()))
+        world.web.update({FILE: f"train: yes\nchain: {spelling}", PLACE + "/x": "words"})
+        assert world.bot(robots2=True).may(PLACE + "/x", "train")
+        assert len(world.asked("robots2.txt")) == 1
 
     @pytest.mark.parametrize("trouble", [500, wr.TransportError("broken")])
     def test_out_of_reach_a_copy_stays_for_thirty_days(self, world, trouble):
@@ -7848,6 +7934,17 @@ class TestJobs:
         assert [row.outcome for row in rows] == ["fetched"] * 3
         assert last[2] == "True" and asked(hosts, BLOCKLIST_PATH) == 1, "R3b"
 
+    def test_a_stale_list_whose_refresh_fails_is_used_by_every_worker(self, hosts, start, tmp_path):
+        hosts[0].set_answer(BLOCKLIST_PATH, blocklist("localhost", refresh="PT30M"))
+        read_policies(tmp_path / "cache", *hosts)
+        hosts[0].set_answer(BLOCKLIST_PATH, "gone", status=500)
+        listed = hosts[3].origin.replace("127.0.0.1", "localhost") + "/t0"
+        process = start("fork", 2, [listed, *targets(hosts[1:3], 1)], is_first=True)
+        rows, _ = finish(process, warnings=1)
+        outcomes = {row.url: row.outcome for row in rows}
+        assert outcomes.pop(listed) == "denied" and set(outcomes.values()) == {"fetched"}, "R3b"
+        assert asked(hosts, BLOCKLIST_PATH) == 1 and hosts[3].hits == []
+
     def test_a_hold_that_one_worker_met_binds_the_redirects_of_another(self, hosts, start):
         hosts[2].set_answer("/t0", status=503, headers={"Retry-After": "3600"})
         hosts[1].set_answer("/go", status=302, headers={"Location": hosts[2].origin + "/t1"})
@@ -9478,7 +9575,7 @@ R1 another version | = "Mozilla/5.0 => = "Mozilla/4.0
 R1 no name on conditional requests | USER_AGENT,  # R1: => USER_AGENT * (not any(validators)),  #
 R1* no name on a CONNECT | authority, "User-Agent": USER_AGENT, => authority,
 R2 robots.txt of https alone | {site_of(visit.wire)}/{self.kind} => https://{visit.host}/{self.kind}
-R2 a 500 loses the copy | held._replace(\n        status= => RobotsState(\n        status=
+R2 a 500 loses the copy | held._replace(  # R3b => Held(  # R3b
 R2 64 KiB are read | MAX_ROBOTS_BYTES = 500 => MAX_ROBOTS_BYTES = 64
 R2 a hop passes the throttle alone | gates_of(self.kind))
   => gates_of(self.kind)[3 * bool(self.redirects) :])
@@ -9495,13 +9592,14 @@ R2d a delay for one scheme | for key in (site, f"{other}://{host}"): => for key 
 R2d a minute at most | or 0.0, LONGEST_CRAWL_DELAY_SECONDS => or 0.0, 60.0
 R3 robots.txt first | for gate in gates: => for gate in gates[-2:-1] + gates[:-2] + gates[-1:]:
 R3 a week where no refresh is named | "refresh", BLOCKLIST_REFRESH => "refresh", "P7D"
-R3 a day whatever refresh is named | self.blocklist.refresh_seconds, now => 86400.0, now
+R3 a day whatever refresh is named | else blocklist.refresh_seconds => else 86400.0
 R3a a final dot | .rstrip(HOST_PADDING) => .rstrip()
 R3a IDN is not folded | if "xn--" in name or not name.isascii(): => if False:
 R3a ports stay | host.lower().partition(":")[0] => host.lower()
-R3b a stale list is not loaded | <= self.state.fetched_at: => <= self._now() - 86400:
+R3b a stale list is not loaded | if entry is None:\n                continue
+  => if entry is None or entry["fetched_at"] < self._now() - 86400:\n                continue
 R3b a failure empties the list | stays in force (R3b)"
-  => stays in force (R3b)"; self.blocklist = None
+  => stays in force (R3b)"; self._keep(self.origin, held._replace(value=None))
 R3b the sweep takes the list | "blocklist": float("inf") => "blocklist": 60 * 86400.0
 R3c any contract | lazy_re(BLOCKLIST_CONTRACT + => lazy_re("walsh-research-blocklist/v1.*" +
 R3c nothing is validated | validate(document, schema)  # R3c => bool(schema)
@@ -9512,11 +9610,12 @@ R4* no lock between processes | lock = cache.lock(f"host {host}") => lock = Cach
 R4c the first asked_of waits | if record.had_one_policy and may_owe < POLICY: => if False:
 R5 half the dice | return rand() * min(BACKOFF_CAP => return (0.5 + rand() / 2) * min(BACKOFF_CAP
 R5 loaded dice | return random.random() => return random.Random(7).random()
-R5 a day at most | now + delay, self.kind => now + min(delay, 86400.0), self.kind
+R5 a day at most | now + delay, self.wire => now + min(delay, 86400.0), self.wire
 R5 503 is an answer | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (429,)
 R5 five minutes' hold | (held_until=until, => (held_until=min(until, self.now() + 300),
 R6 images are read | and not is_unread_type(content_type)  # R6 => 
-R6 a record has the body | del shown["body"], => shown["body"] = self.text; del
+R6 a record has the body | "body", "headers"):\n            del shown[name]
+  => "headers"):\n            del shown[name]\n        shown["body"] = self.text
 R6 advertised feeds are asked for | title=feed["title"]) => result=self.fetch(feed["url"]))
 R7 a weak ETag is made strong | header_value(headers, name) for
   => header_value(headers, name).lstrip("W/") for
@@ -9528,13 +9627,13 @@ R9 pages are read as markdown | kind = media_kind(content_type)\n    readable
   => kind = media_kind(content_type).replace("html", "markdown")\n    readable
 R10 no schema is any schema | if not isinstance(schema, dict):  # R10
   => schema = schema or {}\n    if schema is None:  # R10
-R10 a stale schema is thrown away | return held\n        self._cache
-  => return None\n        self._cache
-R10 a stale schema goes unsaid | if held is not None:  # R10 => if False:
-R11 robots.txt is in memory | self._cache.store("robots", => dict(
-R12 a week's robots.txt | checked_at + ROBOTS_TTL_SECONDS => checked_at + 7 * ROBOTS_TTL_SECONDS
-R12 a stale list serves | if not store.is_current():  # R12
-  => if store.blocklist is None and not store.is_current():
+R10 a stale schema is thrown away | self._schemas.held_of(key).value  # R10
+  => None if self._schemas.held_of(key).failures else self._schemas.held_of(key).value  # R10
+R10 a stale schema goes unsaid | if held.value is not None:  # R10 => if False:
+R11 robots.txt is in memory | self._cache.store(self.entry_kind, => dict(
+R12 a week's robots.txt | return ROBOTS_TTL_SECONDS  # R2 => return 7 * ROBOTS_TTL_SECONDS  # R2
+R12 a stale list serves | if not store.is_current(self.origin):  # R12
+  => if store.held.value is None and not store.is_current(self.origin):
 R13 subdomains are tagged | == host_key(self.origin) => .endswith(host_key(self.origin))
 """
 

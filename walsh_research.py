@@ -36,12 +36,12 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R2d   Crawl-delay                15 FETCHER        Fetcher.interval_of
     R3    blocklist before robots    15 FETCHER        Fetcher.gates_of
     R3a   apex and subdomains        7 BLOCKLIST       Blocklist.blocks
-    R3b   the last list is kept      14 POLICY STORES  BlocklistStore.failed
+    R3b   the last list is kept      9 FRESHNESS       after_failure
     R3c   schema, contract major     7 BLOCKLIST       checked_entries
     R4    spacing, unseen at once    8 PACING          next_start
     R4a   between processes          13 RATE LIMITER   RateLimiter.start
     R5    back-off, full jitter      8 PACING          backoff_delay
-    R5    five retries, Retry-After  15 FETCHER        Visit._after_push_back
+    R5    five retries, Retry-After  15 FETCHER        Retry.is_spent
     R6    no sub-resources           10 REQUESTS       is_unread_type
     R7    conditional requests       9 FRESHNESS       conditional_headers
     R7    de-duplication             15 FETCHER        Fetcher.declared
@@ -51,7 +51,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R9.2  markdown                   16 FORMATS        media_kind
     R9.3  llms.txt                   18 BOT            Bot._sources
     R10   no schema, no adoption     7 BLOCKLIST       checked_entries
-    R10   the stale schema is used   14 POLICY STORES  BlocklistStore._standalone_schema
+    R10   the stale schema is used   14 POLICY STORES  BlocklistStore.read
     R11   caches persist             11 CACHE          Cache.store
     R12   stale blocks on refresh    15 FETCHER        Fetcher._blocklist_gate
     R13   tags                       15 FETCHER        Fetcher.exchange
@@ -1851,7 +1851,7 @@ class HostRecord(NamedTuple):
     owed: float = 0.0  # intervals for which the host rests after `target_at`
     had_one_policy: bool = False  # the host has had one policy request and nothing else
     held_until: float = NEVER  # R5: Retry-After, back-off, or the hour after the last retry
-    held_for: str = ""  # the kind of request whose answer set the hold
+    held_by: str = ""  # the digest of the URL whose answer set the hold
     why: str = ""  # the hold in words
 
 
@@ -1908,11 +1908,16 @@ def after_request(record: HostRecord, interval: float, may_owe: float, now: floa
 
 
 def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecord:
-    """Of two records the later, with the later hold. A request from the future is from now."""
+    """Of two records the later, with the later hold.
+
+    A request from the future is from now: it left under a wrong clock, and a hold counts from it.
+    """
+    ahead = max(0.0, theirs.last_at - now)
+    theirs = theirs._replace(held_until=theirs.held_until - ahead)
     theirs = theirs._replace(last_at=min(theirs.last_at, now), target_at=min(theirs.target_at, now))
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
-    return latest._replace(held_until=hold.held_until, held_for=hold.held_for, why=hold.why)
+    return latest._replace(held_until=hold.held_until, held_by=hold.held_by, why=hold.why)
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
@@ -1986,36 +1991,34 @@ class Validators(NamedTuple):
 NO_VALIDATORS = Validators()
 
 
-class RobotsState(NamedTuple):
-    """What is held of one site's robots.txt. Times are Unix seconds, 0.0 for never."""
+class Held(NamedTuple):
+    """What is known of one policy document, of whatever kind. Times are Unix seconds."""
 
-    robots: Any = None  # RobotsTxt or Robots2Files; None: no rules to be had
-    body: bytes = b""  # as fetched, for the cache
-    status: int = 0  # of the answer that stands; 0: no HTTP answer
-    fetched_at: float = 0.0  # when `body` was last known to be current
-    checked_at: float = 0.0  # when the site was last asked
-    retry_at: float = 0.0  # not to be asked again before; 0.0: when the copy is stale
-    unreachable_since: float = 0.0  # 0.0: it is reachable
-    failures: int = 0  # since then
-    no_network: bool = False  # the last attempt got no HTTP answer at all
-    has_held_host: bool = False  # its 429 or 503 has held the host back: it may not again
-    trouble: str = ""  # why it is unreachable, in one line
+    status: int = 0  # of the latest answer; 0: no HTTP answer
     etag: str = ""
     last_modified: str = ""
+    fetched_at: float = NEVER  # when the value came, which tells it from any other
+    checked_at: float = NEVER  # when the value was last known to be current
+    asked_at: float = NEVER  # when it was last asked for, be it in vain
+    retry_at: float = NEVER  # not to be asked again before; NEVER: when the value is stale
+    failed_since: float = NEVER  # since when it is out of reach, where `failures` says so
+    failures: int = 0  # in a row
+    has_held_host: bool = False  # its 429 or 503 has held the host back: it may not again
+    trouble: str = ""  # why the latest attempt failed, in one line
+    data: Any = None  # as fetched, for the cache
+    value: Any = None  # what the data means; None: there is none
 
     @property
     def held_bytes(self) -> int:
-        parsed_bytes = self.robots.held_bytes if self.robots else 0
-        return len(self.body) + parsed_bytes + 1000
+        """About how much memory it takes."""
+        bodies = [self.data]
+        if isinstance(self.data, dict):
+            bodies = list(self.data.values())
+        data_bytes = sum(len(body) for body in bodies if isinstance(body, bytes))
+        return 1000 + data_bytes + getattr(self.value, "held_bytes", 0)
 
 
-class ListState(NamedTuple):
-    """When the blocklist was last asked about, in Unix seconds."""
-
-    fetched_at: float = NEVER  # the list of which this is said
-    checked_at: float = NEVER  # that list was last known to be current
-    failed_at: float = NEVER  # asked in vain
-    retry_at: float = NEVER  # not to be asked again before
+UNKNOWN = Held()
 
 
 def header_value(headers: Headers, name: str) -> str:
@@ -2036,48 +2039,17 @@ def conditional_headers(validators: Validators) -> dict[str, str]:
     return {name: value for name, value in headers if re.fullmatch(header_text, value)}
 
 
-def robots_is_current(state: RobotsState, now: float) -> bool:
-    stale_at = state.retry_at or state.checked_at + ROBOTS_TTL_SECONDS  # R2
-    return state.checked_at <= now < stale_at
-
-
-def robots_after_answer(held: RobotsState, response: Response, now: float) -> RobotsState:
-    """What a final answer to GET /robots.txt leaves behind.  Spec 9.1.1."""
-    if response.status == 304 and held.robots is not None:  # asked or not: it has not changed
-        return RobotsState(
-            held.robots,
-            held.body,
-            status=200,
-            fetched_at=now,
-            checked_at=now,
-            etag=held.etag,
-            last_modified=held.last_modified,
-        )
-    state = RobotsState(status=response.status, fetched_at=now, checked_at=now)
-    meaning = robots_meaning(response.status)
-    if meaning == "rules":
-        body = response.body[: MAX_ROBOTS_BYTES + 1]  # the last octet tells that the file was cut
-        state = state._replace(robots=RobotsTxt.parse(body), body=body)
-        return state._replace(**validators_of(response.headers)._asdict())
-    if meaning in ("none", "redirect"):  # RFC 9309 2.3.1.2: a redirect that led nowhere
-        return state
-    trouble = f"robots.txt answered {response.status}"
-    unreachable: RobotsState = robots_after_failure(held, trouble, response.status, now)
-    return unreachable
-
-
-def robots_after_failure(held: Any, trouble: str, status: int, now: float) -> Any:
-    """Unreachable: a held copy stays, and the site is asked again soon.  RFC 9309 2.3.1.4."""
-    since = held.unreachable_since
-    if not 0.0 < since <= now:
+def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: float) -> Held:
+    """What is held stays, and is asked for again.  RFC 9309 2.3.1.4, too."""
+    since = held.failed_since
+    if not held.failures or since > now:
         since = now
-    return held._replace(
+    return held._replace(  # R3b, R10: its value stays
         status=status,
-        checked_at=now,
-        retry_at=now + POLICY_RETRY_SECONDS,
-        unreachable_since=since,
+        asked_at=now,
+        retry_at=retry_at,
+        failed_since=since,
         failures=held.failures + 1,
-        no_network=status == 0,
         trouble=trouble,
     )
 
@@ -2101,21 +2073,9 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
         value = entry.get(name)
         if isinstance(default, float):
             fields[name] = max(default, as_number(value))
-        elif type(value) is type(default):
+        elif default is None or type(value) is type(default):
             fields[name] = value
     return defaults._replace(**fields)
-
-
-def robots_to_entry(state: RobotsState) -> dict[str, Any]:
-    body = None if state.robots is None else state.body
-    return {**state._asdict(), "robots": None, "body": body}
-
-
-def robots_from_entry(entry: dict[str, Any]) -> RobotsState:
-    state = from_entry(RobotsState(), entry)
-    if isinstance(entry.get("body"), bytes):
-        return state._replace(robots=RobotsTxt.parse(state.body))
-    return state
 
 
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
@@ -2312,21 +2272,6 @@ def as_response(given: Any) -> Response:
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
-def decided_dict(value: Decision | Result) -> dict[str, Any]:
-    shown = record_dict(value)
-    if value.retry_at is not None:
-        shown["retry_at"] = iso_utc(value.retry_at)
-    shown["recommendation"] = value.recommendation
-    return shown
-
-
-def recommendation_of(value: Decision | Result) -> str | None:
-    """The policy model's word for the verdict, or for a final refusal by another gate than R2."""
-    if value.gate in ("R3", "address", "robots2") and value.retry_at is None:
-        return "not_recommended"
-    return value.verdict.recommendation if value.verdict else None
-
-
 class Decision(NamedTuple):
     """What the gates say of a URL; true where they allow it.
 
@@ -2352,12 +2297,21 @@ class Decision(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """What the policy model advises, or None where no verdict was reached."""
-        return recommendation_of(self)
+        """The policy model's word for the verdict, or for a final refusal by another gate."""
+        if self.gate in ("R3", "address", "robots2") and self.retry_at is None:
+            return "not_recommended"
+        return self.verdict.recommendation if self.verdict else None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC."""
-        return decided_dict(self)
+        shown = record_dict(self)
+        if self.retry_at is not None:
+            shown["retry_at"] = iso_utc(self.retry_at)
+        shown["recommendation"] = self.recommendation
+        return shown
+
+
+NO_DECISION = Decision(False, "")
 
 
 class RequestRecord(NamedTuple):
@@ -2391,11 +2345,7 @@ class Result(NamedTuple):
     url: str  # as asked
     final_url: str = ""
     status: Optional[int] = None
-    gate: Optional[GateName] = None
-    reason: str = ""
-    verdict: Optional[Verdict] = None
-    rule: Optional[Rule] = None
-    group: Optional[str] = None
+    decision: Decision = NO_DECISION  # why
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -2405,16 +2355,12 @@ class Result(NamedTuple):
     links: Sequence[Link] = ()
     metadata: Mapping[str, Any] = NO_FIELDS
     robots_directives: Sequence[str] = ()
-    content_signals: Mapping[str, str] = NO_FIELDS
     redirects: Sequence[str] = ()
     attempts: int = 0
     waited: float = 0.0
     elapsed: float = 0.0
     at: float = 0.0
-    retry_at: Optional[float] = None
     warnings: Sequence[str] = ()
-    robots_source: str = ""
-    crawl_delay: Optional[float] = None
     read: bool = True
     no_ai_input: bool = False  # spec 19: a site on the way keeps its pages from models
     last_failure: str = ""  # of a skip: why the request that set the floor was in vain
@@ -2428,9 +2374,54 @@ class Result(NamedTuple):
         return self.outcome in ("fetched", "unchanged")
 
     @property
+    def gate(self) -> Optional[GateName]:
+        """As of a `Decision`."""
+        return self.decision.gate
+
+    @property
+    def reason(self) -> str:
+        """As of a `Decision`."""
+        return self.decision.reason
+
+    @property
+    def verdict(self) -> Optional[Verdict]:
+        """As of a `Decision`."""
+        return self.decision.verdict
+
+    @property
     def recommendation(self) -> Optional[str]:
         """As of a `Decision`."""
-        return recommendation_of(self)
+        return self.decision.recommendation
+
+    @property
+    def rule(self) -> Optional[Rule]:
+        """As of a `Decision`."""
+        return self.decision.rule
+
+    @property
+    def group(self) -> Optional[str]:
+        """As of a `Decision`."""
+        return self.decision.group
+
+    @property
+    def content_signals(self) -> Mapping[str, str]:
+        """As of a `Decision`."""
+        return self.decision.content_signals
+
+    @property
+    def crawl_delay(self) -> Optional[float]:
+        """As of a `Decision`."""
+        return self.decision.crawl_delay
+
+    @property
+    def robots_source(self) -> str:
+        """As of a `Decision`."""
+        return self.decision.robots_source
+
+    @property
+    def retry_at(self) -> Optional[float]:
+        """As of a `Decision`."""
+        return self.decision.retry_at
 
     @property
     def text(self) -> str:
@@ -2445,8 +2436,10 @@ class Result(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
         shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
-        shown.update(decided_dict(self), at=iso_utc(self.at), ok=self.ok)
-        del shown["body"], shown["headers"]
+        shown.update(self.decision.to_dict())
+        shown.update(record_dict(self), at=iso_utc(self.at), ok=self.ok)
+        for name in ("decision", "allowed", "blocked_by", "body", "headers"):
+            del shown[name]
         return shown
 
 
@@ -2485,17 +2478,17 @@ def spell_rule(rule: Rule) -> str:
     return f"line {rule.line}: {field}: {printable(rule.value, 120)}"
 
 
-def robots_source(state: RobotsState, now: float) -> str:
-    if state.unreachable_since:
-        held = "none held"
-        if state.robots is not None:
-            held = f"a copy held since {iso_utc(state.fetched_at)}"
-        return f"{held}; unreachable since {iso_utc(state.unreachable_since)}"
-    age_seconds = now - state.checked_at
+def robots_source(held: Held, now: float) -> str:
+    if held.failures:
+        copy = "none held"
+        if held.value is not None:
+            copy = f"a copy held since {iso_utc(held.checked_at)}"
+        return f"{copy}; unreachable since {iso_utc(held.failed_since)}"
+    age_seconds = now - held.checked_at
     age = "fetched now"
     if age_seconds >= 1.0:
         age = f"from the cache, {spell_seconds(age_seconds)} old"
-    return f"robots.txt ({state.status}) {age}"
+    return f"robots.txt ({held.status}) {age}"
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
@@ -2515,31 +2508,35 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
         rule=rule,
         crawl_delay=robots.crawl_delay,
         group=robots.group,
-        content_signals=robots.content_signals,
+        content_signals=dict(robots.content_signals),  # a caller may change it
     )
 
 
-def robots_decision(
-    url: str, target: str, state: RobotsState, now: float, unreachable: str
-) -> Decision:
+def is_lost_for_good(held: Held, now: float) -> bool:
+    """RFC 9309 2.3.1.4: out of reach for thirty days, and a copy for three failures too."""
+    is_short = held.value is not None and held.failures < LEAST_FAILURES_FOR_GOOD
+    if not held.failures or is_short:
+        return False
+    return now - held.failed_since > MAX_UNREACHABLE_SECONDS
+
+
+def robots_decision(url: str, target: str, held: Held, now: float, unreachable: str) -> Decision:
     """R2: what is held of a site's robots.txt says this of a target.  Spec 9.1.1, 9.1.4."""
-    source = robots_source(state, now)
+    source = robots_source(held, now)
     allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
-    since = state.unreachable_since
-    if since and now - since > MAX_UNREACHABLE_SECONDS:
-        if state.robots is None or state.failures >= LEAST_FAILURES_FOR_GOOD:
-            reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
-            return allowed._replace(reason=reason)
-    if state.robots is not None:
-        return rules_decision(allowed, target, state.robots)
-    if not since:
-        return allowed._replace(reason=f"robots.txt answered {state.status}: no rules")
+    if is_lost_for_good(held, now):
+        reason = "robots.txt out of reach for 30 days: no rules (RFC 9309 2.3.1.4)"
+        return allowed._replace(reason=reason)
+    if held.value is not None:
+        return rules_decision(allowed, target, held.value)
+    if not held.failures:
+        return allowed._replace(reason=f"robots.txt answered {held.status}: no rules")
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
     if unreachable == "defer":
-        reason = f"{state.trouble}; deferred (RFC 9309 2.3.1.4)"
+        reason = f"{held.trouble}; deferred (RFC 9309 2.3.1.4)"
         refused = unknown._replace(allowed=False, gate="R2", reason=reason)
-        return refused._replace(retry_at=max(state.retry_at, now))
-    return unknown._replace(reason=f"{state.trouble}; allowed (spec 9.1.1)")
+        return refused._replace(retry_at=max(held.retry_at, now))
+    return unknown._replace(reason=f"{held.trouble}; allowed (spec 9.1.1)")
 
 
 def is_kin(host: str, wire: str) -> bool:
@@ -3657,15 +3654,19 @@ class RateLimiter:
             return later
         return Start(self, host, interval, may_owe)
 
-    def hold_host(self, host: str, until: float, kind: str, why: str) -> None:
+    def hold_host(self, host: str, until: float, url: str, why: str) -> None:
         """R5: nothing goes to the host before, in any run or process. It is never shortened."""
         record = self.record_of(host)
         if until > record.held_until:
-            self.write(host, record._replace(held_until=until, held_for=kind, why=why))
+            held_by = name_digest(url)  # a URL may have 64 KiB
+            self.write(host, record._replace(held_until=until, held_by=held_by, why=why))
+
+    def is_held_by(self, host: str, url: str) -> bool:
+        """Whether it was this URL's own answer that set the latest hold."""
+        return self.record_of(host).held_by == name_digest(url)
 
 
 UNSEEN = HostRecord()
-LOOK_AGAIN = Later(NEVER, "R4", "the host's lock is held")  # whether the document has come
 
 
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
@@ -3673,322 +3674,396 @@ LOOK_AGAIN = Later(NEVER, "R4", "the host's lock is held")  # whether the docume
 
 
 class PolicyStore:
-    """R12: what is held of some documents, and how they are asked for when they are stale.
+    """R12: what is held of the documents of one kind, by key, and their only refresh.
 
-    A subclass has `kind` and `gate`, and for the key of a document `is_current(key)`, `load(key)`,
-    which takes what another process left, and `refresh(visit, key)`, after which it is current or
-    which returns the refusal. The visit that wants a document asks for it by itself: a refresh
-    ends with its visit.
+    A kind says the URL, for how long a value is fresh, how an ending is read (ValueError: it did
+    not come, or does not hold), and what a failure means. The visit that wants a document asks
+    for it by itself: a refresh ends with its visit. In memory are the latest, up to a bound; the
+    cache has all that other processes may know.
     """
 
     kind = ""
     gate: GateName = "R2"
+    entry_kind = ""  # in the cache
+    has_validators = True  # whether "anything new?" can be asked
+    is_always_answered = False  # whether what could not be asked is an answer too
 
-    def __init__(self, cache: Cache, now: Callable[[], float]) -> None:
+    def __init__(
+        self, cache: Cache, limiter: RateLimiter, warn: Callable[[str], None], variant: str = ""
+    ) -> None:
         self._cache = cache
-        self._now = now
-        self._resume_at: dict[str, float] = {}  # by key: when a refresh of this process goes on
+        self._warn = warn
+        self._limiter = limiter
+        self._now = limiter.now
+        self._variant = variant  # of what is made of a document
+        self._held: dict[str, Held] = {}
+        self._held_bytes = 0
+        self._asking: dict[str, Visit] = {}  # the target that asks for a document, by key
+        self._put_off: dict[str, Later] = {}  # by key: R5's hold of a host to which it leads
+
+    # --- What a kind says ---
+
+    def url_of(self, visit: Visit, key: str) -> str:
+        raise NotImplementedError
+
+    def fresh_seconds(self, held: Held) -> float:
+        return ROBOTS_TTL_SECONDS  # R2
+
+    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
+        """The data and the value of an ending, and when to ask again if not when it is stale."""
+        raise NotImplementedError
+
+    def value_of(self, data: Any) -> Any:
+        raise NotImplementedError
+
+    def is_shared(self, held: Held) -> bool:
+        """Whether other processes shall know it."""
+        return True
+
+    def put_off(self, key: str, ending: Ending, refusal: Decision) -> Decision | None:
+        """It could not be asked for, which is no failure of its own."""
+        return refusal
+
+    def warn_of_failure(self, held: Held) -> None:
+        """Says what it means for the run."""
+
+    def failed(self, key: str, trouble: str, ending: Ending, document: Visit) -> Decision | None:
+        """What is held stays in force, and is asked for again in five minutes at the earliest."""
+        now = self._now()
+        retry_at = max(ending.due_at or now, now + POLICY_RETRY_SECONDS)
+        self._note_failure(key, trouble, ending.status, retry_at)
+        return None
+
+    # --- What is the same for all ---
+
+    def held_of(self, key: str) -> Held:
+        """What is known of a document, fresh or not."""
+        if key not in self._held:
+            self.load(key)
+        return self._held[key]
 
     def is_current(self, key: str) -> bool:
-        raise NotImplementedError
+        """R12: no need to ask: the value is fresh, or it is too early to ask again."""
+        held = self.held_of(key)
+        stale_at = held.retry_at
+        if stale_at == NEVER:
+            stale_at = held.checked_at + self.fresh_seconds(held)
+        return held.asked_at <= self._now() < stale_at
 
     def load(self, key: str) -> None:
-        raise NotImplementedError
+        """Takes what another process knows, where it has asked later."""
+        known = self._held.get(key)
+        held = from_entry(UNKNOWN, self._cache.load(self.entry_kind, key + self._variant))
+        if known is not None and held.asked_at <= known.asked_at:
+            return
+        if known is not None and held.fetched_at == known.fetched_at:
+            self._keep(key, held._replace(value=known.value))
+        else:
+            self._keep(key, self._with_value(key, held))
 
-    def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
-        raise NotImplementedError
+    def _with_value(self, key: str, held: Held) -> Held:
+        value = None
+        try:
+            if held.data is not None:
+                value = self.value_of(held.data)
+        except (AttributeError, LookupError, TypeError, ValueError):  # the cache may be hostile
+            return UNKNOWN
+        return held._replace(value=value)
+
+    def _keep(self, key: str, held: Held) -> None:
+        self._drop(key)
+        self._held[key] = held  # the newest comes last
+        self._held_bytes += held.held_bytes
+        while self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._held) > 1:
+            self._drop(next(iter(self._held)))
+
+    def _drop(self, key: str) -> None:
+        known = self._held.pop(key, None)
+        if known is not None:
+            self._held_bytes -= known.held_bytes
+
+    def _note(self, key: str, held: Held) -> None:
+        """For this run, and for the next."""
+        self._keep(key, held)
+        if self.is_shared(held):
+            entry = held._replace(value=None)._asdict()
+            self._cache.store(self.entry_kind, key + self._variant, entry)
+
+    def _note_failure(self, key: str, trouble: str, status: int, retry_at: float) -> None:
+        self.load(key)  # another process may have adopted one meanwhile
+        held = after_failure(self.held_of(key), status, trouble, retry_at, self._now())
+        self._note(key, held)
+        self.warn_of_failure(held)
 
     def ensure(self, visit: Visit, key: str) -> Steps[Decision | None]:
         """Steps to a current document; a refusal, or None: it is here.
 
-        Before each step it looks whether the document has come meanwhile. Another visit of this
-        process that asks for it is waited for, unless nobody goes on with it.
+        Another visit of this process that asks for it is waited for, unless nobody goes on with it.
         """
-        steps = None
+        while True:
+            self.load(key)
+            if self.is_current(key):
+                return None
+            later = self._after_other(visit, key)
+            if later is None:
+                break
+            if later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
+                return visit.not_yet(later)
+            yield later
+        self._asking[key] = visit.root
         try:
-            while True:
-                self.load(key)
-                if self.is_current(key):
-                    return None
-                later = self._after_other(visit, key) if steps is None else None
-                if later is None:
-                    steps = steps or self.refresh(visit, key)
-                    try:
-                        later = next(steps)
-                    except StopIteration as stop:
-                        return stop.value  # type: ignore[no-any-return]
-                    if later is LOOK_AGAIN:
-                        continue
-                    self._resume_at[key] = later.at
-                elif later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
-                    return visit.not_yet(later)
-                yield later
+            return (yield from self.refresh(visit, key))
         finally:
-            if steps is not None:
-                steps.close()
-                self._resume_at.pop(key, None)
+            self._asking.pop(key, None)
 
     def _after_other(self, visit: Visit, key: str) -> Later | None:
-        """When to look again, where another visit of this process asks for the document."""
-        at = self._resume_at.get(key, NEVER) + LOCK_POLL_SECONDS
-        if at <= self._now():
+        """When to look again, where another visit of this process asks, or has met a hold."""
+        held_back = self._put_off.get(key)
+        if held_back is not None and held_back.at > self._now():
+            return visit.placed(held_back)
+        other = self._asking.get(key, visit)
+        at = other.resumes_at + LOCK_POLL_SECONDS
+        if other is visit or at <= self._now():
             return None
         return visit.placed(Later(at, self.gate, f"another target waits for the {self.kind}"))
 
+    def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
+        """The only one. What came of it is kept, for this run and the next.
+
+        A Decision: it could not be asked for, or the host must not be asked now.
+        """
+        held = self.held_of(key)
+        url = self.url_of(visit, key)
+        document = visit.document(self.kind, url, held, partial(self._has_come, key))
+        ending = yield from document.walk()
+        if ending.is_needless or (ending.refusal is not None and self._has_come(key)):
+            return None
+        refusal = ending.refusal
+        hold = None
+        if refusal is not None and refusal.gate == "R5":
+            why = self._limiter.record_of(document.host).why
+            hold = Later(cast(float, refusal.retry_at), "R5", why)
+            # Later runs say it too, so "in an hour" would not do.
+            trouble = f"{why}, so it is not asked before {iso_utc(hold.at)}"
+            ending = ending._replace(trouble=trouble)
+        if refusal is not None and self.is_unasked(document, refusal):
+            refusal = self.put_off(key, ending, refusal)
+            if refusal is not None and hold is not None and document.attempts:
+                # Else each target that waits for it would ask for it once more.
+                self._put_off[key] = hold._replace(gate=cast(GateName, refusal.gate))
+            return refusal
+        if ending.status == 304 and any(document.validators):  # R7: it is the value that is held
+            validators = held.etag, held.last_modified
+            read = Held(200, *validators, held.fetched_at, data=held.data, value=held.value)
+        else:
+            try:
+                read = yield from self.read(key, document, ending)
+            except ValueError as error:
+                return self.failed(key, str(error), ending, document)
+            read = read._replace(status=ending.status, fetched_at=self._now())
+            # They belong to the URL that gave them.
+            if self.has_validators and not document.redirects:
+                answered = cast(Response, ending.answer)
+                read = read._replace(**validators_of(answered.headers)._asdict())
+        now = self._now()
+        self._note(key, read._replace(checked_at=now, asked_at=now))
+        return None
+
+    def _has_come(self, key: str) -> bool:
+        """Whether another has asked for it meanwhile."""
+        self.load(key)
+        return self.is_current(key)
+
+    def is_unasked(self, document: Visit, refusal: Decision) -> bool:
+        """Whether it, or where it leads, was put off by anything but its own answer."""
+        if self.is_always_answered:
+            return False
+        if refusal.gate == "R5" and self._limiter.is_held_by(document.host, document.wire):
+            return False
+        return not document.attempts or refusal.retry_at is not None
+
+
+class SchemaStore(PolicyStore):
+    """R10: the standalone schema, for a list that carries none."""
+
+    kind = entry_kind = "schema"
+    gate: GateName = "R3"
+    is_always_answered = True
+
+    def url_of(self, visit: Visit, key: str) -> str:
+        return key + SCHEMA_PATH
+
+    def fresh_seconds(self, held: Held) -> float:
+        return SCHEMA_TTL_SECONDS  # R10
+
+    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
+        yield from ()  # one answer says it all
+        body = whole_document(ending, MAX_SCHEMA_BYTES).body
+        return Held(data=body, value=parse_schema(body))
+
+    def value_of(self, data: Any) -> Any:
+        return parse_schema(data)
+
+    def is_shared(self, held: Held) -> bool:
+        return held.failures == 0  # or a new process might adopt no list
+
+    def warn_of_failure(self, held: Held) -> None:
+        if held.value is not None:  # R10
+            at = iso_utc(held.checked_at)
+            self._warn(f"schema: {held.trouble}; the one of {at} is used (R10)")
+
 
 class BlocklistStore(PolicyStore):
-    """R3, R10: the list in force, the one before it on disk, the standalone schema."""
+    """R3, R10: the list in force. Its lists are files of their own: the latest, and one before it.
+
+    While none was ever held, each process asks at its start.
+    """
 
     kind = "blocklist"
     gate: GateName = "R3"
+    entry_kind = "refresh"
 
     def __init__(
-        self,
-        cache: Cache,
-        now: Callable[[], float],
-        origin: str,
-        limiter: RateLimiter,
-        warn: Callable[[str], None],
+        self, cache: Cache, limiter: RateLimiter, warn: Callable[[str], None], origin: str
     ) -> None:
-        super().__init__(cache, now)
-        self._origin = origin
-        self._limiter = limiter
-        self._warn = warn
-        self.blocklist: Blocklist | None = None  # in force
-        self._validators = NO_VALIDATORS  # of that list
-        self.state = ListState()
+        super().__init__(cache, limiter, warn)
+        self.origin = origin  # the only key
+        self._schemas = SchemaStore(cache, limiter, warn)
 
     @property
-    def was_missed(self) -> bool:
-        """R3b: asked for in vain, with no list to fall back on."""
-        return self.blocklist is None and self.state.failed_at > NEVER
+    def held(self) -> Held:
+        return self.held_of(self.origin)
 
-    def is_current(self, key: str = "") -> bool:
-        """R12: no need to ask: the list is fresh, or it is too early to ask again."""
-        held = self.state
-        now = self._now()
-        if is_fresh(held.failed_at, held.retry_at - held.failed_at, now):
-            return True
-        if self.blocklist is None:
-            return False
-        return is_fresh(held.checked_at, self.blocklist.refresh_seconds, now)
+    @property
+    def failed_at(self) -> float:
+        """When it was asked for in vain, if the latest attempt was; Unix seconds, or NEVER."""
+        return self.held.asked_at if self.held.failures else NEVER
 
-    def load(self, key: str = "") -> None:
-        """Takes a list that another process has adopted since, and what it learned of ours."""
-        entry = self._cache.load("refresh", self._origin)
-        state = from_entry(ListState(), entry)
-        if self.blocklist is None or state.fetched_at > self.state.fetched_at:
-            self._load_list()
-        # While nothing was ever held, each process asks at its start.
-        if self.blocklist is None or entry is None:
-            return
-        if state.fetched_at != self.state.fetched_at:  # of another list it says when to ask again
-            state = self.state._replace(failed_at=state.failed_at, retry_at=state.retry_at)
-        self.state = state
+    def url_of(self, visit: Visit, key: str) -> str:
+        return key + BLOCKLIST_PATH
 
-    def _load_list(self) -> None:
-        """The list of the cache, or the one before it where that does not hold."""
-        for name in (self._origin, self._origin + BEFORE):
+    def fresh_seconds(self, held: Held) -> float:
+        blocklist: Blocklist | None = held.value
+        return 0.0 if blocklist is None else blocklist.refresh_seconds  # R3
+
+    def is_shared(self, held: Held) -> bool:
+        return held.value is not None
+
+    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
+        """R3c, R10: the document is adopted only if it holds."""
+        answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
+        parsed = parse_json(answer.body, "blocklist")
+        schema = None
+        if isinstance(parsed, dict) and not isinstance(parsed.get("schema"), dict):
+            yield from self._schemas.ensure(document, key)
+            schema = self._schemas.held_of(key).value  # R10: be it stale
+        blocklist = Blocklist.from_document(parsed, schema)  # R3c
+        for line in blocklist.warnings:
+            self._warn(f"blocklist: {line}")
+        return Held(value=blocklist)
+
+    def _note(self, key: str, held: Held) -> None:
+        """A list that is new goes to the disk first, so that one is always whole there."""
+        if held.fetched_at != self.held.fetched_at:
+            if self._cache.load("blocklist", key) is not None:
+                self._cache.set_aside("blocklist", key)
+            entry = {"fetched_at": held.fetched_at, "list": held.value.to_entry()}
+            self._cache.store("blocklist", key, entry)
+        super()._note(key, held)
+
+    def _with_value(self, key: str, held: Held) -> Held:
+        """With the list of the cache, or the one before it where that does not hold."""
+        for name in (key, key + BEFORE):
             entry = self._cache.load("blocklist", name)
-            fetched_at = as_number(entry.get("fetched_at")) if isinstance(entry, dict) else NEVER
-            if fetched_at <= self.state.fetched_at:  # what is in force is as new
+            if entry is None:
                 continue
             try:
-                self.blocklist = Blocklist.from_entry(entry["list"])
-            except (KeyError, ValueError) as error:
+                value = Blocklist.from_entry(entry["list"])
+                fetched_at = as_number(entry["fetched_at"])
+            except (KeyError, TypeError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
                 continue
-            self._validators = from_entry(NO_VALIDATORS, entry)
-            self.state = ListState(fetched_at)
-            return
+            if fetched_at != held.fetched_at:  # of this one nobody knows whether it is current
+                held = held._replace(etag="", last_modified="", checked_at=NEVER)
+            return held._replace(value=value, fetched_at=fetched_at)
+        return self._held.get(key, UNKNOWN)  # R3b: what is in force stays
+
+    def put_off(self, key: str, ending: Ending, refusal: Decision) -> Decision | None:
+        """R3b: what could not be asked is not what failed, so the gate stays shut without a list."""
+        soon = self._now() + POLICY_RETRY_SECONDS
+        retry_at = refusal.retry_at or soon
+        if self.held.value is None:
+            reason = f"no blocklist yet: {refusal.reason}"
+            return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
+        self._note_failure(key, ending.why, 0, max(retry_at, soon))
+        return None
+
+    def warn_of_failure(self, held: Held) -> None:
+        """R3b: the last list stays in force; without one the gate opens."""
+        effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
+        if held.value is not None:
+            at = iso_utc(held.checked_at)
+            effect = f"the list of {len(held.value)} entries, of {at}, stays in force (R3b)"
+        elif self.is_lost():
+            effect = "the one that was held cannot be read, so every target waits for a new one"
+        self._warn(f"blocklist: {held.trouble}; {effect}")
 
     def is_lost(self) -> bool:
         """Whether a list was held once and cannot be used: then R3b must not open the gate."""
-        names = (self._origin, self._origin + BEFORE)
-        return self.blocklist is None and any(self._cache.exists("blocklist", n) for n in names)
-
-    def _note(self, **changes: Any) -> None:
-        """When the list was asked about, for this process and the others."""
-        self.state = self.state._replace(**changes)
-        self._cache.store("refresh", self._origin, self.state._asdict())
+        names = (self.origin, self.origin + BEFORE)
+        return self.held.value is None and any(self._cache.exists("blocklist", n) for n in names)
 
     def take_failure(self, failed_at: float) -> None:
         """What another process of this run asked for in vain is not asked for again soon."""
-        if failed_at > NEVER:
+        if failed_at > self.held.asked_at:
             retry_at = failed_at + POLICY_RETRY_SECONDS
-            self.state = self.state._replace(failed_at=failed_at, retry_at=retry_at)
-
-    def refresh(self, visit: Visit, key: str = "") -> Steps[Decision | None]:
-        """R3b, R3c, R10: asks for the document and adopts it only if it holds.
-
-        A Decision: no list was ever held, and it could not be asked for.
-        """
-        url = self._origin + BLOCKLIST_PATH
-        document = visit.document(self.kind, url, self._validators)
-        ending = yield from document.walk()
-        refusal = ending.refusal
-        # R3b: what could not be asked is not what failed, unless the list's own answer forbids it.
-        if refusal is not None and self._was_unasked(document, refusal):
-            retry_at = refusal.retry_at or self._now() + POLICY_RETRY_SECONDS
-            if self.blocklist is None:
-                reason = f"no blocklist yet: {refusal.reason}"
-                return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
-            self.failed(ending.why, retry_at)
-            return None
-        if ending.status == 304 and any(document.validators):
-            self._note(checked_at=self._now(), failed_at=NEVER, retry_at=NEVER)
-            return None
-        try:
-            answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
-            parsed = parse_json(answer.body, "blocklist")
-            schema = None
-            if isinstance(parsed, dict) and not isinstance(parsed.get("schema"), dict):
-                schema = yield from self._standalone_schema(visit)  # R10
-            adopted = Blocklist.from_document(parsed, schema)  # R3c
-        except ValueError as error:
-            self.failed(str(error), ending.due_at)
-            return None
-        for line in adopted.warnings:
-            self._warn(f"blocklist: {line}")
-        # They belong to the URL that gave them.
-        self._validators = NO_VALIDATORS if document.redirects else validators_of(answer.headers)
-        self._adopt(adopted)
-        return None
-
-    def _was_unasked(self, document: Visit, refusal: Decision) -> bool:
-        """Whether the list, or the hop that it leads to, was put off by what others did."""
-        if refusal.gate == "R5" and self._limiter.record_of(document.host).held_for == self.kind:
-            return False
-        is_hop = getattr(document.answer, "status", 0) in REDIRECT_STATUSES
-        return not document.attempts or (is_hop and refusal.retry_at is not None)
-
-    def _adopt(self, blocklist: Blocklist) -> None:
-        """The list is in force. The one before it stays on disk, so that one is always whole."""
-        if self._cache.load("blocklist", self._origin) is not None:
-            self._cache.set_aside("blocklist", self._origin)
-        now = max(self._now(), self.state.fetched_at + 0.001)  # the clock may have gone back
-        entry = {"fetched_at": now, "list": blocklist.to_entry(), **self._validators._asdict()}
-        self._cache.store("blocklist", self._origin, entry)
-        self.blocklist = blocklist
-        self._note(fetched_at=now, checked_at=self._now(), failed_at=NEVER, retry_at=NEVER)
-
-    def failed(self, reason: str, retry_at: float | None = None) -> None:
-        """R3b: the last list stays in force; without one the gate opens. The next try is soon."""
-        now = self._now()
-        self._note(failed_at=now, retry_at=max(retry_at or 0.0, now + POLICY_RETRY_SECONDS))  # R3b
-        effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
-        if self.blocklist is not None:
-            effect = f"the list of {len(self.blocklist)} entries that is held stays in force (R3b)"
-        elif self.is_lost():
-            effect = "the one that was held cannot be read, so every target waits for a new one"
-        self._warn(f"blocklist: {reason}; {effect}")
-
-    def _standalone_schema(self, visit: Visit) -> Steps[Any]:
-        """R10: for a document that carries none; kept stale on failure. None: there is none."""
-        entry = self._cache.load("schema", self._origin) or {}
-        checked_at = as_number(entry.get("checked_at"))
-        held = None
-        if isinstance(entry.get("body"), bytes):
-            with suppress(ValueError):
-                held = parse_schema(entry["body"])
-        if held is not None and is_fresh(checked_at, SCHEMA_TTL_SECONDS, self._now()):
-            return held
-        url = self._origin + SCHEMA_PATH
-        ending = yield from visit.document("schema", url, NO_VALIDATORS).walk()
-        try:
-            body = whole_document(ending, MAX_SCHEMA_BYTES).body
-            schema = parse_schema(body)
-        except ValueError as error:
-            if held is not None:  # R10
-                self._warn(f"schema: {error}; the one of {iso_utc(checked_at)} is used (R10)")
-            return held
-        self._cache.store("schema", self._origin, {"body": body, "checked_at": self._now()})
-        return schema
+            held = self.held._replace(asked_at=failed_at, retry_at=retry_at, failures=1)
+            self._keep(self.origin, held)
 
 
 class RobotsStore(PolicyStore):
-    """R2: what is held of each site's robots.txt, by scheme, host and port.
+    """R2: what is held of each site's robots.txt, by scheme, host and port."""
 
-    In memory are the latest, up to a bound; the cache has all, by the site and `variant`.
-    """
+    kind = entry_kind = "robots"
 
-    kind = "robots"
-    no_state: Any = RobotsState()
-    _from_entry: Any = staticmethod(robots_from_entry)
-    _to_entry: Any = staticmethod(robots_to_entry)
+    def url_of(self, visit: Visit, key: str) -> str:
+        return f"{site_of(visit.wire)}/{self.kind}.txt"
 
-    def __init__(self, cache: Cache, now: Callable[[], float], variant: str = "") -> None:
-        super().__init__(cache, now)
-        self._variant = variant
-        self._states: dict[str, Any] = {}
-        self._held_bytes = 0
+    def value_of(self, data: Any) -> Any:
+        return RobotsTxt.parse(data)
 
-    def state_of(self, key: str) -> Any:
-        """What is held of a site's file, fresh or not."""
-        if key not in self._states:
-            self.load(key)
-        if key not in self._states:
-            self._keep(key, self.no_state)
-        return self._states[key]
+    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
+        """Spec 9.1.1: rules, no rules, or out of reach."""
+        answer = ending.answer
+        is_refused = ending.refusal is not None or ending.has_strayed
+        if is_refused or not isinstance(answer, Response):  # a gate that refuses a hop, or silence
+            raise ValueError(f"{self.kind}.txt: {ending.why}")
+        meaning = robots_meaning(answer.status)
+        if meaning == "rules":
+            body = answer.body[: MAX_ROBOTS_BYTES + 1]  # the last octet tells that it was cut
+            return (yield from self.read_rules(key, document, body))
+        is_unchanged = answer.status == 304 and self.held_of(key).value is not None
+        if meaning in ("none", "redirect") and not is_unchanged:  # RFC 9309 2.3.1.2
+            return UNKNOWN
+        raise ValueError(f"{self.kind}.txt answered {answer.status}")
 
-    def is_current(self, key: str) -> bool:
-        return robots_is_current(self.state_of(key), self._now())
+    def read_rules(self, key: str, document: Visit, body: bytes) -> Steps[Held]:
+        yield from ()  # one file says it all
+        return Held(data=body, value=self.value_of(body))
 
-    def load(self, key: str) -> None:
-        """Takes what the cache holds, unless this process has asked later."""
-        entry = self._cache.load("robots", key + self._variant)
-        if not isinstance(entry, dict):
-            return
-        known = self._states.get(key, self.no_state)
-        if as_number(entry.get("checked_at")) > known.checked_at:
-            self._keep(key, self._from_entry(entry))
+    def failed(self, key: str, trouble: str, ending: Ending, document: Visit) -> Decision | None:
+        """A copy stays, and the site is asked again soon, or when its own hold ends.
 
-    def _keep(self, key: str, state: Any) -> None:
-        known = self._states.pop(key, None)
-        if known is not None:
-            self._held_bytes -= known.held_bytes
-        self._states[key] = state  # the newest comes last
-        self._held_bytes += state.held_bytes
-        while self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._states) > 1:
-            oldest = next(iter(self._states))
-            self._held_bytes -= self._states.pop(oldest).held_bytes
-
-    def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
-        """R2: asks for the site's file. What came of it is kept for this run and the next.
-
-        A Decision: the host is held back, or must not be asked.
+        Its 429 or 503 holds the host once: a host is not dropped for ever (9.1.1). What another
+        host imposed, to which the file was redirected, does not bind this one.
         """
-        held = self.state_of(key)
-        url = f"{site_of(visit.wire)}/{self.kind}.txt"
-        validators = Validators(held.etag, held.last_modified)
-        document = visit.document(self.kind, url, validators, held.has_held_host)
-        ending = yield from document.walk()
-        refusal = ending.refusal
-        if refusal is not None:  # what could not be asked is not what failed
-            is_put_off = refusal.gate == "R4" and not document.was_pushed_back
-            if is_put_off or not document.attempts:
-                return refusal
-        # What another host imposed, to which the file was redirected, does not bind this one.
-        is_held = document.was_pushed_back and document.host == host_key(document.url)
-        if refusal is None and isinstance(ending.answer, Response) and not ending.has_strayed:
-            state = yield from self._after_answer(held, document, ending.answer)
-        else:  # a gate that refuses a hop of the file is no answer either
-            trouble = f"{self.kind}.txt: {ending.why}"
-            state = robots_after_failure(held, trouble, ending.status, self._now())
-            state = state._replace(no_network=isinstance(ending.answer, TransportError))
-        if is_held and ending.due_at is not None:  # once: a host is not dropped for ever (9.1.1)
-            state = state._replace(retry_at=ending.due_at, has_held_host=True)
-        self._keep(key, state)
-        entry = self._to_entry(state)
-        self._cache.store("robots", key + self._variant, entry)
-        return refusal if is_held else None
-
-    def _after_answer(self, held: Any, document: Visit, answer: Response) -> Steps[Any]:
-        yield from ()  # one answer says it all
-        state = robots_after_answer(held, answer, self._now())
-        if document.redirects:  # validators belong to the URL that gave them
-            state = state._replace(etag="", last_modified="")
-        return state
+        retry_at = self._now() + POLICY_RETRY_SECONDS
+        is_held = ending.due_at is not None and document.host == host_key(document.url)
+        if is_held:
+            self._keep(key, self.held_of(key)._replace(has_held_host=True))
+            retry_at = cast(float, ending.due_at)
+        self._note_failure(key, trouble, ending.status, retry_at)
+        return ending.refusal if is_held else None
 
 
 NEVER_ASKED = KnownSource()
@@ -4053,6 +4128,29 @@ Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
 
 
+def retry_after_of(headers: Headers, now: float) -> float | None:
+    """R5: seconds that the server asks for; of several headers the longest."""
+    waits = [parse_retry_after(value, now) for name, value in headers if name == "retry-after"]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+class Retry:
+    """R5: the retries of one URL: whether they are spent, and how long to wait."""
+
+    def __init__(self, rand: Callable[[], float]) -> None:
+        self.count = 0
+        self._rand = rand
+
+    def is_spent(self, limit: int = DEFAULT_MAX_RETRIES) -> bool:
+        return self.count >= limit  # R5
+
+    def seconds(self, retry_after: float | None = None) -> float:
+        """Until the next retry; behind the last an hour at least."""
+        if self.is_spent():  # spec 7: "wait 1h"
+            return max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
+        return backoff_delay(self.count, retry_after, self._rand)
+
+
 class Ending(NamedTuple):
     """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
 
@@ -4061,7 +4159,7 @@ class Ending(NamedTuple):
     trouble: str = ""  # why it could not go on, in one line
     retry_at: float | None = None  # Unix seconds; None where coming back is no use
     has_strayed: bool = False  # redirected to where it must not follow
-    known: KnownSource | None = None  # R8: another process has asked for it meanwhile
+    is_needless: bool = False  # another visit or process has asked meanwhile
 
     @property
     def status(self) -> int:
@@ -4076,10 +4174,10 @@ class Ending(NamedTuple):
     @property
     def why(self) -> str:
         """Why a policy document did not come."""
-        if self.refusal is not None:
-            return self.refusal.reason
         if self.trouble:
             return self.trouble
+        if self.refusal is not None:
+            return self.refusal.reason
         if isinstance(self.answer, TransportError):
             return self.answer.reason
         return f"answered {self.status}"
@@ -4115,22 +4213,23 @@ class Visit:
         self.root = root or self
         self.began_at = fetcher.now()
         self.started_at = self.began_at  # since when its patience counts, Unix seconds
+        self.resumes_at = NEVER  # when it goes on, Unix seconds
         self.waited = 0.0  # seconds
         self.requests: list[RequestRecord] = []  # of the root: with those of policy documents
         self.held = NEVER_ASKED  # R7: validators, and of exactly which URL
-        self._known = NEVER_ASKED  # R8: what earlier requests left
+        self.known = NEVER_ASKED  # R8: what earlier requests left
         self.decision = Decision(True, target.url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
         self.attempts = 0
-        self.retries = 0
+        self.retry = Retry(fetcher.options.rand)
         self.may_owe = self.how.may_owe  # R4: of its next request
         self.start: Start | None = None  # R4: the right to send it
         self.left_at: float | None = None  # when it left, Unix seconds
         self.answer: Answer | None = None  # the latest
-        self.was_pushed_back = False  # R5: by 429 or 503
         self.no_ai_input = False  # a site on its way keeps its pages from models
         self.is_single = fetcher.options.interactive  # one request, which binds nobody
+        self.is_needless: Callable[[], bool] = self._was_asked  # under the host's lock
         self._hosts: set[str] = set()  # where it has been
         self._move(target.wire)
 
@@ -4139,13 +4238,12 @@ class Visit:
         self.site = site_key(wire)
         self.host = self.site.partition("//")[2]
 
-    def document(
-        self, kind: str, url: str, validators: Validators, is_single: bool = False
-    ) -> Visit:
+    def document(self, kind: str, url: str, held: Held, has_come: Callable[[], bool]) -> Visit:
         """A policy document that this visit waits for, under the same deadline."""
         visit = Visit(self.fetcher, Target(url, url, kind=kind, wants=wants_any_success), self.root)
-        visit.held = KnownSource(url, *validators)
-        visit.is_single = is_single or self.is_single
+        visit.held = KnownSource(url, held.etag, held.last_modified)
+        visit.is_single = held.has_held_host or self.is_single
+        visit.is_needless = has_come
         return visit
 
     @property
@@ -4178,7 +4276,8 @@ class Visit:
         return self.refused(later.gate, reason, later.at)
 
     def placed(self, later: Later) -> Later:
-        """With the host at which the target is now."""
+        """With the host at which the target is now; whoever waits for it knows how long."""
+        self.root.resumes_at = later.at
         return later._replace(host=self.root.host)
 
     def too_late(self) -> Decision | None:
@@ -4197,8 +4296,8 @@ class Visit:
             refusal = yield from self.pass_gates(self.fetcher.gates_of(self.kind))
             if refusal is not None:
                 return Ending(self.answer, refusal)
-            if self.root is not self:
-                yield LOOK_AGAIN
+            if self.is_needless():
+                return Ending(is_needless=True)
             outcome = self._ask()
             if isinstance(outcome, Ending):
                 return outcome
@@ -4276,14 +4375,10 @@ class Visit:
             self.left_at = cast(Start, self.start).at
             self.attempts += 1
             if self.target.key:
-                self.fetcher.sources.asked(self.target.key, self._known, self.left_at)
+                self.fetcher.sources.asked(self.target.key, self.known, self.left_at)
 
     def _ask(self) -> Ending | Later | None:
         """One exchange, and what it means; a Later or None: a hop or a retry is due."""
-        if self.target.key and not self.attempts:
-            ending = self._look_again()
-            if ending is not None:
-                return ending
         began_at = self.fetcher.now()
         answer = self.answer = self.fetcher.exchange(self)
         if isinstance(answer, TransportError):
@@ -4294,16 +4389,14 @@ class Visit:
             return self._after_push_back(answer)
         return Ending(answer)
 
-    def _look_again(self) -> Ending | None:
-        """R8: of two runs beside each other one has asked, now that the host's lock is held."""
-        known = self.fetcher.sources.load(self.target.key)
-        reason = too_soon(known, self.target.min_age, self.fetcher.now())
-        if reason:
-            return Ending(known=known, trouble=reason)
-        self._known = known
+    def _was_asked(self) -> bool:
+        """R8: whether, of two runs beside each other, the other has asked for the target."""
+        if not self.target.key or self.attempts:
+            return False
+        self.known = self.fetcher.sources.load(self.target.key)
         if not self.target.is_anew:
-            self.held = known
-        return None
+            self.held = self.known
+        return bool(too_soon(self.known, self.target.min_age, self.fetcher.now()))
 
     def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | Later:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
@@ -4311,22 +4404,23 @@ class Visit:
         if error.refused:
             return Ending(error, self.refused("address", error.reason))
         now = fetcher.now()
-        delay = backoff_delay(self.retries, None, fetcher.options.rand)
+        delay = self.retry.seconds()
         limit = self.how.transport_retries
         # No network reached its robots.txt: one attempt.
-        is_cut_off = self.kind == "target" and fetcher.robots.state_of(self.site).no_network
+        robots = fetcher.robots.held_of(self.site)
+        is_cut_off = self.kind == "target" and robots.failures > 0 and robots.status == 0
         if error.final or is_cut_off or self.is_single:
             limit = 0
         elif seconds >= fetcher.options.timeout:  # it costs too much to be tried five times
             ends_at = now + delay + fetcher.options.timeout
             limit = 1 if ends_at <= self.deadline or self.kind == "target" else 0
-        if self.retries >= limit:
+        if self.retry.is_spent(limit):
             return Ending(error)
         self._retry()
         return Later(now + delay, "R5", error.reason, frees_host=True)
 
     def _retry(self) -> None:
-        self.retries += 1
+        self.retry.count += 1
         self.may_owe = self.how.may_owe  # a retry never hurries, unless for a policy document
 
     def _after_push_back(self, answer: Response) -> Ending | None:
@@ -4335,17 +4429,11 @@ class Visit:
         if self.is_single:
             return Ending(answer)
         now = fetcher.now()
-        self.was_pushed_back = True
-        retry_after = retry_after_of(answer.headers, now)
         why = f"{self.host} answered {answer.status}"
-        is_last = self.retries >= DEFAULT_MAX_RETRIES  # R5
-        if is_last:  # spec 7: "wait 1h"
-            delay = max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
-        else:
-            delay = backoff_delay(self.retries, retry_after, fetcher.options.rand)
-        fetcher.limiter.hold_host(self.host, now + delay, self.kind, why)
-        if is_last:
-            trouble = f"{why}; gave up after {self.retries} retries"
+        delay = self.retry.seconds(retry_after_of(answer.headers, now))
+        fetcher.limiter.hold_host(self.host, now + delay, self.wire, why)
+        if self.retry.is_spent():
+            trouble = f"{why}; gave up after {self.retry.count} retries"
             return Ending(answer, None, trouble, now + delay)
         self._retry()
         return None  # the throttle says whether the hold ends within `max_wait`
@@ -4377,19 +4465,14 @@ class Visit:
         return None
 
 
-def retry_after_of(headers: Headers, now: float) -> float | None:
-    """R5: seconds that the server asks for; of several headers the longest."""
-    waits = [parse_retry_after(value, now) for name, value in headers if name == "retry-after"]
-    return max((wait for wait in waits if wait is not None), default=None)
-
-
 # What came of a target.
 
 
 def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
-    if ending.known is not None:
-        return visit.fetcher.skipped(visit.target, ending.known, ending.trouble)
+    if ending.is_needless:
+        reason = too_soon(visit.known, visit.target.min_age, visit.fetcher.now())
+        return visit.fetcher.skipped(visit.target, visit.known, reason)
     seen = {}
     answer = ending.answer
     if isinstance(answer, Response):
@@ -4441,7 +4524,8 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         answer = answer._replace(body=b"")
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
     reading = visit.fetcher.read_body(visit, answer)
-    fields.update(reading._asdict(), warnings=[*visit.warnings, *reading.warnings])
+    fields.update(reading._asdict())
+    visit.warnings += fields.pop("warnings")
     return visit_result(
         visit,
         outcome,
@@ -4467,11 +4551,11 @@ def shown_answer(answer: Response) -> dict[str, Any]:
 
 def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
     """With all that is the same for every outcome."""
-    common = decision._asdict()
-    del common["allowed"], common["blocked_by"]
     now = visit.fetcher.now()
-    common.update(
-        url=visit.url,
+    return result_of(
+        outcome,
+        visit.url,
+        decision=decision,
         final_url=visit.wire,
         redirects=visit.redirects,
         attempts=visit.attempts,
@@ -4481,9 +4565,8 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
         at=now,
         no_ai_input=visit.no_ai_input,
         warnings=visit.warnings,
+        **fields,
     )
-    common.update(fields)
-    return result_of(outcome, **common)
 
 
 # The order of targets.
@@ -4712,10 +4795,8 @@ class Fetcher:
             self._transport = HttpTransport(allow_private=options.allow_private)
         self._cache = Cache(self._cache_folder(), self.warn, self.now)
         self.limiter = RateLimiter(self.process, self._cache)
-        self._blocklist = BlocklistStore(
-            self._cache, self.now, self.origin, self.limiter, self.warn
-        )
-        self.robots = RobotsStore(self._cache, self.now)
+        self._blocklist = BlocklistStore(self._cache, self.limiter, self.warn, self.origin)
+        self.robots = RobotsStore(self._cache, self.limiter, self.warn)
         self.sources = SourceStore(self._cache)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
@@ -4783,6 +4864,7 @@ class Fetcher:
         refusal = yield from visit.pass_gates(gates)
         if visit.start is not None:
             visit.start.record()
+            self.request_left(visit)  # that of the caller
         return visit.decision if refusal is None else refusal
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
@@ -4881,9 +4963,18 @@ class Fetcher:
             retry_at=known.asked_at + target.min_age,
         )
 
-    def unasked(self, outcome: Outcome, url: str, reason: str, **fields: Any) -> Result:
+    def unasked(
+        self,
+        outcome: Outcome,
+        url: str,
+        reason: str,
+        gate: Any = None,  # one of the cache is a mere str
+        retry_at: float | None = None,
+        **fields: Any,
+    ) -> Result:
         """A Result that no gate was asked for."""
-        return result_of(outcome, url, reason=reason, at=self.now(), **fields)
+        decision = Decision(False, url, gate, reason, retry_at=retry_at)
+        return result_of(outcome, url, decision=decision, at=self.now(), **fields)
 
     def exchange(self, visit: Visit) -> Answer:
         """The only caller of the transport: the gates have just passed, the start is ours."""
@@ -4939,14 +5030,17 @@ class Fetcher:
         store = self._blocklist
         if visit.kind in CANONICAL_KINDS:
             return None
-        if not store.is_current():  # R12
-            return store.ensure(visit, "")
-        if store.blocklist is None:
+        if not store.is_current(self.origin):  # R12
+            return store.ensure(visit, self.origin)
+        held = store.held
+        if held.trouble:  # R3b: a run on a list that is older than its refresh says so
+            store.warn_of_failure(held)
+        if held.value is None:
             if store.is_lost():
                 reason = "the blocklist that was held cannot be read, and no new one came"
-                return visit.refused("R3", reason, store.state.retry_at)
+                return visit.refused("R3", reason, held.retry_at)
             return None  # R3b
-        entry = store.blocklist.blocks(visit.host)  # R3a
+        entry = held.value.blocks(visit.host)  # R3a
         if entry is None:
             return None
         reason = f"{visit.host}: operator blocklist entry {printable(entry.domain)}"
@@ -4986,7 +5080,7 @@ class Fetcher:
         decision = robots_decision(
             visit.url,
             path_and_query(visit.wire),
-            self.robots.state_of(visit.site),
+            self.robots.held_of(visit.site),
             self.now(),
             self.options.unreachable,
         )
@@ -5051,7 +5145,7 @@ class Fetcher:
         other = "http" if scheme == "https" else "https"
         delays = [MIN_REQUEST_INTERVAL]
         for key in (site, f"{other}://{host}"):
-            robots = self.robots.state_of(key).robots
+            robots = self.robots.held_of(key).value
             if robots is not None:
                 delays.append(min(robots.crawl_delay or 0.0, LONGEST_CRAWL_DELAY_SECONDS))
         return max(delays)  # R2d
@@ -6101,7 +6195,6 @@ class AskAnswer(NamedTuple):
     scopes: tuple[str, ...] = ()  # none: the whole site
     reason: str = ""
     cacheable: bool = False  # an allow, or the site's own no; no allow-once, no trouble
-    expires_at: float = 0.0  # Unix seconds; asked again then, where it is "later"
 
 
 NO_ANSWER = AskAnswer("deny")
@@ -6277,7 +6370,8 @@ class Robots2Reader:
         if line.startswith("["):
             is_known = self.read_header(line)
         elif name == "chain" and ROBOTS2_CHAIN_URL.fullmatch(value):
-            self.chain = value
+            with suppress(ValueError):
+                self.chain = wire_url(value)
         elif name in ROBOTS2_DIRECTIVES:
             is_known = self.section.add_directive(name, value)
         elif name in ROBOTS2_SIGNALS:
@@ -6319,7 +6413,7 @@ class Robots2(NamedTuple):
     policy: dict[str, str]  # the global directives, overridden by those of our blocks
     signals: dict[str, str]  # as written
     report_to: list[str]
-    chain: Optional[str]  # the URL of the next file, as written
+    chain: Optional[str]  # the URL of the next file, in the wire form
     unknown: list[Robots2Line]
     paths: tuple[RobotsTxt, ...]  # each of them may deny
 
@@ -6398,16 +6492,17 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Option
     `chain-id`, ends the chain and adds nothing.
     """
     first_url, merged = files[0]
-    seen = {first_url, merged.chain_id}
+    seen = {canonical_url(first_url), merged.chain_id}
     for url, file in files[1 : ROBOTS2_MAX_CHAIN + 1]:
-        names = {url, file.chain_id or url}  # without an id it is known by its URL alone
+        key = canonical_url(url)
+        names = {key, file.chain_id or key}  # without an id it is known by its URL alone
         if not seen.isdisjoint(names):
             return merged, None
         seen |= names
         merged = robots2_merge(merged, file)
-    if len(files) > ROBOTS2_MAX_CHAIN or merged.chain in seen:
+    if merged.chain is None or len(files) > ROBOTS2_MAX_CHAIN:
         return merged, None
-    return merged, merged.chain
+    return merged, None if canonical_url(merged.chain) in seen else merged.chain
 
 
 def robots2_stance(policy: Mapping[str, str], directive: str) -> str:
@@ -6674,92 +6769,50 @@ class Source(NamedTuple):
 AI_INPUT_WARNING = "Content-Signal ai-input=no: not to be handed to a model"
 
 
-class Robots2Files(NamedTuple):
-    """A site's robots2.txt with the files that it chains to: what a RobotsState holds of it."""
-
-    rules: Robots2  # the files as one
-    bodies: dict[str, bytes]  # the site's own first: URL -> body
-
-    @property
-    def held_bytes(self) -> int:
-        """An estimate of the memory that this takes."""
-        bodies_bytes = sum(map(len, self.bodies.values()))
-        return self.rules.held_bytes + bodies_bytes
-
-
 class Robots2Store(RobotsStore):
     """What is held of each site's robots2.txt; kept, and kept current, like robots.txt.
 
-    It has no validators: the files that it chains to may have changed where it has not.
+    Its data are the bodies of a chain by URL, the site's own first. It has no validators: the
+    files that it chains to may have changed where it has not.
     """
 
-    kind = "robots2"
-
-    def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
-        super().__init__(cache, now, f" {category}")
-        self._category = category
+    kind = entry_kind = "robots2"
+    has_validators = False
 
     def rules_of(self, site: str) -> Robots2 | None:
         """The copy that is held stands, though not for ever."""
-        state = self.state_of(site)
-        is_lost = state.failures >= LEAST_FAILURES_FOR_GOOD
-        since = state.unreachable_since
-        if state.robots is None or is_lost and self._now() - since > MAX_UNREACHABLE_SECONDS:
+        held = self.held_of(site)
+        if is_lost_for_good(held, self._now()):
             return None
-        rules: Robots2 = state.robots.rules
+        rules: Robots2 | None = held.value
         return rules
 
-    def _to_entry(self, state: RobotsState) -> dict[str, Any]:
-        bodies = {}
-        if state.robots is not None:
-            bodies = state.robots.bodies
-        return {**state._asdict(), "robots": None, "bodies": bodies}
+    def value_of(self, data: Any) -> Any:
+        return self._merged(data)[0]
 
-    def _from_entry(self, entry: dict[str, Any]) -> RobotsState:
-        state = from_entry(RobotsState(), entry)
-        bodies = entry.get("bodies")
-        if not isinstance(bodies, dict):
-            return state
-        bodies = {url: body for url, body in bodies.items() if isinstance(body, bytes)}
-        if not bodies:
-            return state
-        files, _ = self._merged(bodies)
-        return state._replace(robots=files)
-
-    def _merged(self, bodies: dict[str, bytes]) -> tuple[Robots2Files, str | None]:
-        """The files of a chain, the site's own first; and the URL of the file that follows."""
+    def _merged(self, bodies: dict[str, bytes]) -> tuple[Robots2, str | None]:
+        """The files of a chain as one; and the URL of the file that follows."""
         parsed: list[tuple[str, Robots2]] = []
         limit_bytes = MAX_ROBOTS_BYTES
         for url, body in bodies.items():
-            file = Robots2.parse(body, self._category, limit_bytes)
+            file = Robots2.parse(body, self._variant, limit_bytes)
             parsed.append((url, file))
             limit_bytes = MAX_CHAINED_BYTES
-        rules, chain = robots2_chain(parsed)
-        return Robots2Files(rules, bodies), chain
+        return robots2_chain(parsed)
 
-    def _after_answer(
-        self, held: RobotsState, document: Visit, answer: Response
-    ) -> Steps[RobotsState]:
+    def read_rules(self, key: str, document: Visit, body: bytes) -> Steps[Held]:
         """The site's own file with at most three further ones, each behind every gate.
 
         Of one that is out of reach the copy that is held stays, and it is asked for again soon.
         """
-        if robots_meaning(answer.status) != "rules":
-            return robots_after_answer(held, answer, self._now())
-        copies: dict[str, bytes] = {}
-        if held.robots is not None:
-            copies = held.robots.bodies
-        bodies = {document.url: answer.body[: MAX_ROBOTS_BYTES + 1]}
-        retry_at = 0.0
+        copies = self.held_of(key).data or {}
+        bodies = {document.url: body}
+        retry_at = NEVER
         while True:
-            files, chain = self._merged(bodies)
+            rules, chain = self._merged(bodies)
             if chain is None:
                 break
-            try:
-                wire = wire_url(chain)
-            except ValueError:
-                break
-            further_document = document.document(self.kind, wire, NO_VALIDATORS)
+            further_document = document.document(self.kind, chain, UNKNOWN, bool)
             ending = yield from further_document.walk()
             further = ending.answer
             if isinstance(further, Response) and further.status == 200:
@@ -6771,10 +6824,7 @@ class Robots2Store(RobotsStore):
                 if chain not in copies:
                     break
                 bodies[chain] = copies[chain]
-        now = self._now()
-        return RobotsState(
-            robots=files, status=200, fetched_at=now, checked_at=now, retry_at=retry_at
-        )
+        return Held(retry_at=retry_at, data=bodies, value=rules)
 
 
 class AnswerStore(PolicyStore):
@@ -6783,62 +6833,46 @@ class AnswerStore(PolicyStore):
     An allow or a deny holds for a day, else it is minutes; an allow-once is for one request.
     """
 
-    kind = "ask"
+    kind = entry_kind = "ask"
     gate: GateName = "robots2"
+    has_validators = False
+    is_always_answered = True
 
-    def __init__(self, cache: Cache, now: Callable[[], float], category: str) -> None:
-        super().__init__(cache, now)
-        self._category = category
-        self._held: dict[str, AskAnswer] = {}
+    def url_of(self, visit: Visit, key: str) -> str:
+        return wire_url(robots2_ask_url(visit.wire, key.rpartition(" ")[2]))
 
-    def get(self, key: str) -> AskAnswer | None:
-        """What the site said of this, if that still holds."""
-        now = self._now()
-        held = self._held.get(key)
-        if held is not None and now < held.expires_at:
-            return held
-        entry = self._cache.load("ask", f"{key} {self._category}")
-        answer = from_entry(NO_ANSWER, entry)
-        asked_at = answer.expires_at - ROBOTS2_ASK_TTL_SECONDS
-        if not is_fresh(asked_at, ROBOTS2_ASK_TTL_SECONDS, now):
-            return None
-        return answer
+    def fresh_seconds(self, held: Held) -> float:
+        return ROBOTS2_ASK_TTL_SECONDS
 
-    def is_current(self, key: str) -> bool:
-        return self.get(key) is not None
+    def value_of(self, data: Any) -> Any:
+        return from_entry(NO_ANSWER, data)
 
-    def load(self, key: str) -> None:
-        """`get` itself looks into the cache."""
+    def is_shared(self, held: Held) -> bool:
+        return bool(held.value.cacheable)
 
-    def refresh(self, visit: Visit, key: str) -> Steps[None]:
+    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
         """The ask protocol: HEAD, itself behind blocklist, robots.txt and pace."""
-        directive = key.rpartition(" ")[2]
-        url = wire_url(robots2_ask_url(visit.wire, directive))
-        document = visit.document(self.kind, url, NO_VALIDATORS)
-        ending = yield from document.walk()
+        yield from ()
         answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
         said = ending.answer
         if ending.refusal is None and isinstance(said, Response):
             answer = parse_ask_answer(said.status, said.headers)
         now = self._now()
-        expires_at = now + POLICY_RETRY_SECONDS
+        retry_at = now + POLICY_RETRY_SECONDS
         if ending.due_at is not None:
             answer = answer._replace(decision="later", cacheable=False)
-            expires_at = max(ending.due_at, now + 1.0)
+            retry_at = max(ending.due_at, now + 1.0)
         elif answer.cacheable:
-            expires_at = now + ROBOTS2_ASK_TTL_SECONDS
-        answer = answer._replace(expires_at=expires_at)
-        self._held[key] = answer
-        if answer.cacheable:
-            entry = answer._asdict()
-            self._cache.store("ask", f"{key} {self._category}", entry)
+            retry_at = NEVER
+        return Held(retry_at=retry_at, data=answer._asdict(), value=answer)
 
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
-        for key, answer in list(self._held.items()):
-            is_of_site = key.startswith(f"{site} ")
-            if is_of_site and answer.decision == "allow-once":
-                del self._held[key]
+        for directive in ROBOTS2_DIRECTIVES:
+            key = f"{site} {directive}"
+            held = self._held.get(key, UNKNOWN)
+            if getattr(held.value, "decision", "") == "allow-once":
+                self._drop(key)
 
 
 BOT_KINDS = {
@@ -6942,21 +6976,21 @@ class Bot(Fetcher):
                 self._category = robots2
             self._identity = robots2_identity(self._category)  # ValueError: it cannot be announced
         super().__init__(cache_dir=cache_dir, **options)
-        self._robots2 = Robots2Store(self._cache, self.now, self._category)
-        self._answers = AnswerStore(self._cache, self.now, self._category)
+        self._robots2 = Robots2Store(self._cache, self.limiter, self.warn, self._category)
+        self._answers = AnswerStore(self._cache, self.limiter, self.warn, self._category)
 
     # --- How far it is ----------------------------------------------------
 
     @property
     def blocklist_size(self) -> int:
         """Entries of the list that is in force; 0 also where none was ever adopted."""
-        blocklist = self._blocklist.blocklist
+        blocklist = self._blocklist.held.value
         return 0 if blocklist is None else len(blocklist)
 
     @property
     def blocklist_was_missed(self) -> bool:
         """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
-        return self._blocklist.was_missed
+        return self._blocklist.held.value is None and self._blocklist.failed_at > NEVER
 
     # --- Many processes ---------------------------------------------------
 
@@ -6972,6 +7006,7 @@ class Bot(Fetcher):
         keeps a temporary folder.
         ValueError: `jobs` is no such number, or a `transport` or `clock` was handed in.
         """
+        self._warned.clear()  # what one run said, the next says again
         if isinstance(urls, str):
             urls = [urls]
         if jobs == 1:
@@ -7008,12 +7043,12 @@ class Bot(Fetcher):
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
         self._decide(f"{self.origin}/", [self._blocklist_gate])
-        return self._blocklist.state.failed_at
+        return self._blocklist.failed_at
 
     def news(self) -> tuple[int, float]:
         """For `take_news` in another process: what is new since the last call."""
         requests, self.requests = self.requests, 0
-        return requests, self._blocklist.state.failed_at
+        return requests, self._blocklist.failed_at
 
     def take_news(self, requests: int, failed_at: float) -> None:
         """What another process did: requests, and when it asked for the blocklist in vain."""
@@ -7086,9 +7121,9 @@ class Bot(Fetcher):
         if is_alone and not is_llms_txt(url):
             llms_url = resolve_url(url, "/llms.txt")
             yield from self._llms_source(llms_url, min_age)  # R9.3
-        state = self.robots.state_of(site_key(url))
-        if state.robots is not None:
-            for sitemap in state.robots.sitemaps:
+        robots = self.robots.held_of(site_key(url)).value
+        if robots is not None:
+            for sitemap in robots.sitemaps:
                 yield Source("sitemap", sitemap)
 
     def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
@@ -7099,7 +7134,8 @@ class Bot(Fetcher):
         if result.ok and result.body and kind in LLMS_KINDS:
             yield with_signals(llms_source(result, warning), result)
         elif result.ok:  # a page that stands for all that is not there
-            none = result._replace(outcome="failed", reason="it is no llms.txt")
+            decision = result.decision._replace(reason="it is no llms.txt")
+            none = result._replace(outcome="failed", decision=decision)
             self.adopt(none, f"discover {canonical_url(url)}")
         elif result.outcome == "skipped" and result.last_failure:
             return  # it was said when it failed
@@ -7212,20 +7248,21 @@ class Bot(Fetcher):
     def _ask(self, visit: Visit, directive: str, words: str) -> GateAnswer:
         """None where an answer that still holds allows it, else the way to one."""
         key = f"{visit.site} {directive}"
-        answer = self._answers.get(key)
-        if answer is None:
+        if not self._answers.is_current(key):
             refusal = self._pace_gate(visit)
             if refusal is not None:  # an allow-once would be wasted
                 return refusal
             return self._answers.ensure(visit, key)
+        held = self._answers.held_of(key)
+        answer: AskAnswer = held.value
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
             visit.let_pass(visit.decision._replace(reason=reason))
             return None
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
-        retry_at = answer.expires_at if answer.decision == "later" else None
-        return visit.refused("robots2", reason, retry_at)._replace(rule=None)
+        retry_at = held.retry_at if answer.decision == "later" else None
+        return visit.refused("robots2", reason, retry_at)
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
@@ -7272,10 +7309,10 @@ class Bot(Fetcher):
                 yield name, said
 
     def _explained_list(self) -> str:
-        if self._blocklist.blocklist is None:
+        held = self._blocklist.held
+        if held.value is None:
             return "no list was ever adopted"
-        state = self._blocklist.state
-        age_seconds = self.now() - max(state.fetched_at, state.checked_at)
+        age_seconds = self.now() - max(held.fetched_at, held.checked_at)
         return f"not among {self.blocklist_size}, checked {spell_seconds(age_seconds)} ago"
 
     def _explained_robots2(self, site: str) -> str:
@@ -8933,7 +8970,7 @@ def run_findings(bot: Bot, assignment: Assignment) -> Findings:
     for result in bot._results(assignment.urls, adopts=assignment.adopts, **wanted):
         explained: list[tuple[str, str]] = []
         if assignment.explains and result.final_url:  # a gate was asked
-            explained = list(bot.explain(decision_behind(result)))
+            explained = list(bot.explain(result.decision._replace(url=result.final_url)))
         if not assignment.keeps_bodies:
             result = result._replace(body=b"")
         yield Finding(result.url, result, explained)
@@ -8958,18 +8995,6 @@ def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
 
 
 MODE_FINDINGS = {"run": run_findings, "check": check_findings, "discover": discover_findings}
-
-
-def decision_behind(result: Result) -> Decision:
-    """The decision that led to a result, for whoever explains it."""
-    fields: Any = {name: getattr(result, name, None) for name in Decision._fields}
-    reason = "no rule forbids it"
-    if result.gate:
-        reason = result.reason
-    elif result.rule:
-        reason = f"robots.txt {spell_rule(result.rule)}"
-    fields.update(allowed=False, url=result.final_url, reason=reason)
-    return Decision(**fields)
 
 
 def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
