@@ -7262,7 +7262,7 @@ class Bot(Fetcher):
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
         retry_at = held.retry_at if answer.decision == "later" else None
-        return visit.refused("robots2", reason, retry_at)
+        return visit.refused("robots2", reason, retry_at)._replace(rule=None)
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
