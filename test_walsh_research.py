@@ -9164,7 +9164,7 @@ R2 robots.txt of https alone | {site_of(visit.wire)}/{self.kind} => https://{vis
 R2 a 500 loses the copy | held._replace(\n        status= => RobotsState(\n        status=
 R2 64 KiB are read | MAX_ROBOTS_BYTES = 500 => MAX_ROBOTS_BYTES = 64
 R2 a hop passes the throttle alone | gates_of(self.kind))
-  => gates_of(self.kind)[3 * bool(self.redirects) :])
+  => gates_of(self.kind)[-1 * bool(self.redirects) :])
 R2 robots.txt is not followed | "robots": Kind( => "robots": Kind(max_redirects=0, accept=
 R2 a busy robots.txt drops its host | has_held_host=True) => has_held_host=False)
 R2a the first match | max(fitting, key=len, default="*") => next(iter(fitting), "*")

@@ -4509,10 +4509,10 @@ class Scheduler:
     def __init__(self, fetcher: Fetcher, adopts: bool = True) -> None:
         self._fetcher = fetcher
         self._adopts = adopts
-        self._queues: dict[str, list[Waiting]] = {}  # by host; the first comes last
+        # By host. The last is the first in line; it stays until it has ended, or goes on alone.
+        self._queues: dict[str, list[Waiting]] = {}
         self._turns: list[Turn] = []  # a heap
         self._serial = itertools.count()
-        self._begun: dict[str, Waiting] = {}  # by host: who has left its queue's head, not alone
         self._too_far: dict[str, Waiting] = {}  # by host: who asks for it by name, and could not go
         self._first_guest: dict[str, Waiting] = {}  # by host: who came by redirect
         self._freed_at: dict[str, float] = {}  # when the target before it ended
@@ -4549,12 +4549,8 @@ class Scheduler:
     def is_behind(self, visit: Visit) -> bool:
         """Whether who waits in line for the host of a visit has a better place, and goes first."""
         guest = visit.waiting
-        if guest.placed_at == visit.host:  # it waits in that line itself
-            return False
-        line = self._queues.get(visit.host, [])[-1:]
-        if visit.host in self._begun:
-            line.append(self._begun[visit.host])
-        return any(waiting < guest for waiting in line)
+        line = self._queues.get(visit.host) or [guest]
+        return guest.placed_at != visit.host and line[-1] < guest
 
     def guest_may_owe(self, visit: Visit) -> float:
         """R4: for how many intervals its host may be owed where a visit comes by redirect."""
@@ -4573,8 +4569,11 @@ class Scheduler:
         host = turn.host
         steps, waiting = turn.steps, turn.waiting
         if steps is None or waiting is None:
-            waiting = self._begun[host] = self._queues[host].pop()
-            steps = self._begin(host, waiting)
+            waiting = self._queues[host][-1]
+            now = self._fetcher.now()
+            started_at = self._patience.setdefault(host, now)
+            waited = now - self._freed_at.get(host, now)
+            steps = self._fetcher.target_steps(waiting, self, started_at, waited)
         outcome = self._fetcher.process.step(steps)
         if isinstance(outcome, Later):  # no target waits for another's trouble
             has_left = outcome.host != host and not waiting.placed_at
@@ -4591,25 +4590,9 @@ class Scheduler:
         if self._adopts:  # R7: whoever did not come back has not read it
             self._fetcher.adopt(outcome, waiting.target.key)
 
-    def _begin(self, host: str, waiting: Waiting) -> Steps[Result]:
-        fetcher = self._fetcher
-        now = fetcher.now()
-        if self._is_dead(waiting.own_host):
-            return self._put_off(waiting)
-        started_at = self._patience.setdefault(host, now)
-        waited = now - self._freed_at.get(host, now)
-        return fetcher.target_steps(waiting, self, started_at, waited)
-
-    def _is_dead(self, host: str) -> bool:
+    def is_dead(self, host: str) -> bool:
+        """Whether targets of a host got no answer; its others must not hold up a serial run."""
         return self._silent[host] >= MAX_SILENT_TARGETS
-
-    def _put_off(self, waiting: Waiting) -> Steps[Result]:
-        """A dead host must not hold up a serial run."""
-        yield from ()
-        reason = f"{MAX_SILENT_TARGETS} targets of {waiting.own_host} in a row got no answer"
-        retry_at = self._fetcher.now() + SILENT_HOST_SECONDS
-        url = waiting.target.url
-        return self._fetcher.unasked("deferred", url, reason, gate="R5", retry_at=retry_at)
 
     def _learn(self, waiting: Waiting, result: Result) -> None:
         """What a result says of its target's own host: that it is dead, or its start too far."""
@@ -4626,22 +4609,22 @@ class Scheduler:
         """The host's next target may start; at once, where that is too far to wait for."""
         fetcher = self._fetcher
         now = fetcher.now()
-        del self._begun[host]
+        queue = self._queues[host]
+        queue.pop()
         self._freed_at[host] = now
         if is_patient:
             self._patience.pop(host, None)
-        if not self._queues[host]:
+        if not queue:
             return
+        target, own_host = queue[-1].target, queue[-1].own_host
         interval = fetcher.interval_of(f"https://{host}")
         later = fetcher.limiter.when(host, interval, FIRST, math.inf)
         patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
         due_at = max(now, later.at)
-        waiting = self._queues[host][-1]
-        if fetcher.options.interactive or not is_patient or self._is_dead(waiting.own_host):
+        is_patient = is_patient and not self.is_dead(own_host)
+        if fetcher.options.interactive or not is_patient or due_at - now > patience:
             due_at = now
-        if due_at - now > patience:
-            due_at = now
-        fetcher.trace_wait(waiting.target.wire, due_at - now, later.reason)
+        fetcher.trace_wait(target.wire, due_at - now, later.reason)
         self._push(due_at, host)
 
 
@@ -4876,6 +4859,12 @@ class Fetcher:
             reason = too_soon(known, target.min_age, self.now())
             if reason:  # R8
                 return self.skipped(target, known, reason)
+            if scheduler.is_dead(waiting.own_host):
+                reason = (
+                    f"{MAX_SILENT_TARGETS} targets of {waiting.own_host} in a row got no answer"
+                )
+                retry_at = self.now() + SILENT_HOST_SECONDS
+                return self.unasked("deferred", target.url, reason, gate="R5", retry_at=retry_at)
             visit = Visit(self, target)
             visit.scheduler = scheduler
             visit.waiting = waiting
