@@ -2752,7 +2752,7 @@ class Cache:
                 return True
             except OSError as error:
                 self._warn_of_disk(error)
-        if kind == "pace" and self.folder is not None:
+        if kind == "pace":
             return False  # the rate limiter remembers it, and reads what others write
         self._memory[kind][name] = payload
         self._memory_bytes[kind] += len(payload)
@@ -2813,7 +2813,8 @@ class Cache:
         if self.folder is None:
             return False
         try:
-            os.makedirs(self.folder, 0o700, exist_ok=True)
+            if not os.path.isdir(self.folder):
+                os.makedirs(self.folder, 0o700, exist_ok=True)
             check_private(os.stat(self.folder), stat.S_ISDIR, "folder")
             return True
         except (OSError, ValueError) as error:
@@ -2856,9 +2857,10 @@ class Cache:
                     os.fsync(file.fileno())
             date_file(scratch, now)
             replace_file(scratch, self._path(kind, name))
-        finally:
+        except BaseException:
             with suppress(OSError):
                 os.unlink(scratch)
+            raise
 
     def _forget(self, kind: str, name: str) -> None:
         self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
@@ -3569,6 +3571,14 @@ class Start:
         self._before = limiter.record_of(host)
         self.at = NEVER  # when the request began, or when it left, Unix seconds
 
+    def when(self, latest: float) -> Later:
+        """When it may be used, and who says so; as `next_start`."""
+        before = self._before
+        at = next_start(before, self._interval, self._may_owe, latest, self._limiter.margin)
+        if at == before.held_until:
+            return Later(at, "R5", before.why)
+        return Later(at, "R4", f"{spell_seconds(self._interval)} between requests to {self._host}")
+
     def record(self) -> None:
         """The request begins; or has left only now, and the server counts from here.  R4."""
         now = self._limiter.now()
@@ -3615,21 +3625,16 @@ class RateLimiter:
 
     def when(self, host: str, interval: float, may_owe: float, latest: float) -> Later:
         """When a request could start, and who says so; as `next_start`."""
-        record = self.record_of(host)
-        start = next_start(record, interval, may_owe, latest, self.margin)
-        if start == record.held_until:
-            return Later(start, "R5", record.why)
-        return Later(start, "R4", f"{spell_seconds(interval)} between requests to {host}")
+        return Start(self, host, interval, may_owe).when(latest)
 
     def start(self, host: str, interval: float, may_owe: float, latest: float) -> Start | Later:
         """R4: the right to send now, or when to come back; nothing is kept until then."""
         if not self._process.lock_host(self._cache, host):  # R4a
             reason = f"another process is at {host}"
             return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
-        later = self.when(host, interval, may_owe, latest)
-        if later.at > self.now():
-            return later
-        return Start(self, host, interval, may_owe)
+        start = Start(self, host, interval, may_owe)
+        later = start.when(latest)
+        return later if later.at > self.now() else start
 
     def hold_host(self, host: str, until: float, kind: str, why: str) -> None:
         """R5: nothing goes to the host before, in any run or process. It is never shortened."""
@@ -4483,7 +4488,7 @@ class Waiting(NamedTuple):
     position: int  # in the list of targets; no two have the same
     target: Target
     own_host: str  # for which it asks by name
-    placed_at: str  # where a hop of it was put off, or ""
+    known: KnownSource  # as it was when the run began
 
 
 class Turn(NamedTuple):
@@ -4524,7 +4529,7 @@ class Scheduler:
         is_put_off = known.retry_at > self._fetcher.now()
         place = is_put_off, known.ended_at, next(self._serial)
         own_host = host_key(target.wire)
-        waiting = Waiting(*place, target, own_host, known.host)
+        waiting = Waiting(*place, target, own_host, known)
         self._queues.setdefault(known.host or own_host, []).append(waiting)
 
     def results(self) -> Iterator[Result]:
@@ -4550,7 +4555,7 @@ class Scheduler:
         """Whether who waits in line for the host of a visit has a better place, and goes first."""
         guest = visit.waiting
         line = self._queues.get(visit.host) or [guest]
-        return guest.placed_at != visit.host and line[-1] < guest
+        return guest.known.host != visit.host and line[-1] < guest
 
     def guest_may_owe(self, visit: Visit) -> float:
         """R4: for how many intervals its host may be owed where a visit comes by redirect."""
@@ -4576,7 +4581,7 @@ class Scheduler:
             steps = self._fetcher.target_steps(waiting, self, started_at, waited)
         outcome = self._fetcher.process.step(steps)
         if isinstance(outcome, Later):  # no target waits for another's trouble
-            has_left = outcome.host != host and not waiting.placed_at
+            has_left = outcome.host != host and not waiting.known.host
             is_alone = turn.is_alone or outcome.frees_host or has_left
             self._push(outcome.at, host, steps, waiting, is_alone)
             if is_alone and not turn.is_alone:
@@ -4855,10 +4860,9 @@ class Fetcher:
         """A declared target, to its Result; its patience counts from `started_at`."""
         target = waiting.target
         try:
-            known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.now())
+            reason = too_soon(waiting.known, target.min_age, self.now())
             if reason:  # R8
-                return self.skipped(target, known, reason)
+                return self.skipped(target, waiting.known, reason)
             if scheduler.is_dead(waiting.own_host):
                 reason = (
                     f"{MAX_SILENT_TARGETS} targets of {waiting.own_host} in a row got no answer"
