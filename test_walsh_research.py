@@ -8802,7 +8802,7 @@ class TestResultLines:
         world.web[DOC] = "a page"
         run(DOC)
         done = run(DOC)
-        assert done.code == 0 and lines_of(done) == [("SKIP", "-", DOC)]
+        assert done.code == 0 and lines_of(done) == [("SKIP", "200", DOC)]
         assert "--force" in done.out
         assert lines_of(run("--force", DOC)) == [("OK", "200", DOC)]
         assert run("-q", DOC).out == ""
