@@ -1113,6 +1113,14 @@ class TestR8:
             shown.append((skip.status, bool(skip.last_failure)))
             world.at += DAY
         assert shown == [(500, True), (200, False), (None, True), (None, True)]
+        world.web[A] = "x"
+        list(world.bot().run([A], min_age=0))
+        world.at += DAY
+        run = world.bot().run([A])
+        assert next(run).ok
+        run.close()  # whoever does not come back has not read it
+        [skip] = world.bot().run([A])
+        assert (skip.outcome, skip.status) == ("skipped", None)
 
     @pytest.mark.parametrize("min_age", [3600.0, 20 * 3600.0])
     def test_what_a_429_ended_is_put_off_by_r5_until_its_time(self, world, min_age):
@@ -2466,15 +2474,17 @@ class TestPlaces:
 
     def test_a_place_ends_where_the_target_ends_elsewhere(self, world):
         busy = answer(status=429, retry_after=3600)
-        world.web.update({A: moved(WWW), WWW: "x", WWW + "busy": busy, WWW + "robots.txt": SLOW})
-        days(world, 2, [WWW + "busy", A])
-        world.web[A] = "at home"
-        world.at = NOW + 2 * DAY
-        list(world.bot().run([A]))
-        world.web[WWW + "busy"] = answer("slow", seconds=20)
-        world.at = NOW + 3 * DAY
-        results = world.bot().run([WWW + "busy", A])
-        assert {result.url: result.at for result in results}[A] < NOW + 3 * DAY + 30
+        world.web.update({A: moved(WWW), WWW: "x", WWW + "1": busy, WWW + "2": "x"})
+        urls = [WWW + "1", WWW + "2", A]
+        days(world, 1, urls)
+        world.web.update({A: "at home", WWW + "1": "x", WWW + "robots.txt": slow(100)})
+        ends = []
+        for day in (1, 2):
+            world.at = NOW + day * DAY
+            results = {result.url: result for result in world.bot().run(urls)}
+            assert {result.outcome for result in results.values()} <= {"fetched", "unchanged"}
+            ends.append(results[A].at - NOW - day * DAY)
+        assert ends[1] < 100
 
     @pytest.mark.parametrize("max_wait", [0, 0.5])
     @pytest.mark.parametrize("urls", [[A, WWW + "1"], [WWW + "1", A], [A + "1", A + "2"], [A, B]])
@@ -2513,6 +2523,13 @@ class TestSilence:
         results = self.run(world, bad, max_wait=1e5)
         assert [result.outcome for result in results].count("fetched") == 5
         assert not [result for result in results if "got no answer" in result.reason]
+
+    def test_a_denial_without_a_request_is_one_too(self, world):
+        urls = [A + name for name in ("1", "2", "closed", "3", "good")]
+        world.web.update(dict.fromkeys(urls[:4], wr.TransportError("reset", final=True)))
+        world.web.update({A + "good": "x", A + "robots.txt": "User-agent: *\nDisallow: /closed\n"})
+        done = outcomes(world.bot().run(urls))
+        assert (done[A + "closed"], done[A + "good"]) == ("denied", "fetched")
 
     @pytest.mark.parametrize("robots", ["", slow(250), SLOW])
     def test_a_dead_host_holds_up_nobody(self, world, robots):
@@ -8293,7 +8310,8 @@ class TestJobs:
     def test_a_target_is_dealt_with_the_host_where_it_queues(self, hosts, start, tmp_path):
         """Else a busy page of that host, in another worker, goes before it every day."""
         go, busy = hosts[1].origin + "/go", hosts[2].origin + "/t0"
-        hosts[1].set_answer("/go", status=302, headers={"Location": hosts[2].origin + "/t1"})
+        hosts[1].set_answer("/go", status=302, headers={"Location": "/on"})
+        hosts[1].set_answer("/on", status=302, headers={"Location": hosts[2].origin + "/t1"})
         hosts[2].set_answer("/t0", status=503, headers={"Retry-After": "3000"})
         read_policies(tmp_path / "cache", *hosts)
         options = {"origin": hosts[0].origin, "allow_private": True, "clock": AnHourAgo()}

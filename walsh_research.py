@@ -4662,9 +4662,8 @@ class Scheduler:
 
     def is_behind(self, visit: Visit) -> bool:
         """Whether who waits in line for the host of a visit has a better place, and goes first."""
-        guest = visit.waiting
-        line = self._queues.get(visit.host) or [guest]
-        return guest.known.host != visit.host and line[-1] < guest
+        line = self._queues.get(visit.host)
+        return bool(line and line[-1] < visit.waiting)
 
     def guest_may_owe(self, visit: Visit) -> float:
         """R4: for how many intervals its host may be owed where a visit comes by redirect."""
