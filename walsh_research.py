@@ -1951,9 +1951,11 @@ def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecor
 
     A request from the future is from now: it left under a wrong clock, and a hold counts from it.
     """
-    ahead = max(0.0, theirs.last_at - now)
-    theirs = theirs._replace(held_until=theirs.held_until - ahead)
-    theirs = theirs._replace(last_at=min(theirs.last_at, now), target_at=min(theirs.target_at, now))
+    theirs = theirs._replace(
+        last_at=min(theirs.last_at, now),
+        target_at=min(theirs.target_at, now),
+        held_until=theirs.held_until - max(0.0, theirs.last_at - now),
+    )
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
     return latest._replace(held_until=hold.held_until, held_by=hold.held_by, why=hold.why)
@@ -2338,9 +2340,6 @@ class Decision(NamedTuple):
         return shown
 
 
-NO_DECISION = Decision(False, "")
-
-
 class RequestRecord(NamedTuple):
     """One request that left."""
 
@@ -2372,7 +2371,7 @@ class Result(NamedTuple):
     url: str  # as asked
     final_url: str = ""
     status: Optional[int] = None
-    decision: Decision = NO_DECISION  # why
+    decision: Decision = Decision(False, "")  # why
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -3957,7 +3956,7 @@ class BlocklistStore(PolicyStore):
         """R3b: the last list stays in force; without one the gate opens."""
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if held.value is not None:
-            at = iso_utc(held.checked_at)
+            at = iso_utc(max(held.fetched_at, held.checked_at))
             effect = f"the list of {len(held.value)} entries, of {at}, stays in force (R3b)"
         elif self.is_lost():
             effect = "the one that was held cannot be read, so every target waits for a new one"
