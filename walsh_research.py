@@ -3797,7 +3797,7 @@ class PolicyStore:
         url = self.url_of(visit, key)
         document = visit.document(self.kind, url, held, partial(self._has_come, key))
         ending = yield from document.walk()
-        if ending.is_needless or (ending.refusal is not None and self._has_come(key)):
+        if ending.is_needless:
             return None
         refusal = ending.refusal
         if refusal is not None and self.is_unasked(document, refusal):
