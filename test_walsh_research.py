@@ -1654,6 +1654,14 @@ class TestR2:
         assert world.bot().fetch(A).gate == "R2"
         assert world.hits[-1].headers["If-None-Match"] == 'W/"r"'
 
+    def test_a_304_that_nobody_asked_for_takes_no_rules_away_and_renews_none(self, world):
+        world.web.update({ROBOTS: [CLOSED, 304, ""], A: "x"})
+        assert world.bot().fetch(A).gate == "R2"
+        world.at += 2 * DAY
+        assert world.bot().fetch(A).gate == "R2"
+        world.at += 400
+        assert world.bot().fetch(A).ok
+
     @pytest.mark.parametrize("trouble", [500, wr.TransportError("reset"), 404])
     def test_a_held_copy_stays_in_force_while_the_file_is_unreachable(self, world, trouble):
         world.web.update({ROBOTS: CLOSED, A: "x"})
@@ -1953,6 +1961,17 @@ class TestR3b:
         world.web[BLOCKLIST_URL] = 500
         assert world.bot().fetch(A).gate == "R3"
 
+    def test_a_list_in_force_stays_where_the_disk_has_lost_it(self, world):
+        world.web.update({BLOCKLIST_URL: [blocklist("b.test"), blocklist("b.test"), 500], A: "x"})
+        resident = world.bot()
+        resident.fetch(A)
+        world.at += DAY
+        world.bot().fetch(A)
+        for path in world.folder.glob("blocklist-*"):
+            path.unlink()
+        world.at += DAY
+        assert resident.fetch(B).gate == "R3" and resident.blocklist_size == 1
+
     def test_a_304_from_where_no_validators_were_sent_keeps_no_list_current(self, world):
         elsewhere = "https://www.wal.sh/list"
         world.web.update({BLOCKLIST_URL: answer(blocklist("b.test"), etag='"1"'), A: "x"})
@@ -2018,6 +2037,17 @@ class TestR10:
         world.web[SCHEMA_URL] = schema
         bot = world.bot()
         assert bot.fetch(A).ok and bot.blocklist_size == 0
+
+    def test_a_schema_that_did_not_come_keeps_no_new_process_from_a_list(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("b.test", schema=None), A: "x"})
+        world.web[SCHEMA_URL] = '{"required": ["nobody"]}'
+        assert world.bot().fetch(A).ok, "no list was ever adopted"
+        world.at += 8 * DAY
+        world.web[SCHEMA_URL] = 500
+        assert world.bot().fetch(B).outcome == "failed"
+        world.at += 10
+        world.web[SCHEMA_URL] = "{}"
+        assert world.bot().fetch(B).gate == "R3"
 
     def test_a_document_that_the_standalone_schema_refuses_is_not_adopted(self, world):
         world.web.update({BLOCKLIST_URL: blocklist("a.test"), A: "x"})

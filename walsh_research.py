@@ -1851,7 +1851,7 @@ class HostRecord(NamedTuple):
     owed: float = 0.0  # intervals for which the host rests after `target_at`
     had_one_policy: bool = False  # the host has had one policy request and nothing else
     held_until: float = NEVER  # R5: Retry-After, back-off, or the hour after the last retry
-    held_by: str = ""  # the digest of the URL whose answer set the hold
+    held_by: str = ""  # the URL whose answer set the hold
     why: str = ""  # the hold in words
 
 
@@ -1912,9 +1912,11 @@ def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecor
 
     A request from the future is from now: it left under a wrong clock, and a hold counts from it.
     """
-    ahead = max(0.0, theirs.last_at - now)
-    theirs = theirs._replace(held_until=theirs.held_until - ahead)
-    theirs = theirs._replace(last_at=min(theirs.last_at, now), target_at=min(theirs.target_at, now))
+    theirs = theirs._replace(
+        last_at=min(theirs.last_at, now),
+        target_at=min(theirs.target_at, now),
+        held_until=theirs.held_until - max(0.0, theirs.last_at - now),
+    )
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
     return latest._replace(held_until=hold.held_until, held_by=hold.held_by, why=hold.why)
@@ -2312,9 +2314,6 @@ class Decision(NamedTuple):
         return shown
 
 
-NO_DECISION = Decision(False, "")
-
-
 class RequestRecord(NamedTuple):
     """One request that left."""
 
@@ -2346,7 +2345,7 @@ class Result(NamedTuple):
     url: str  # as asked
     final_url: str = ""
     status: Optional[int] = None
-    decision: Decision = NO_DECISION  # why
+    decision: Decision = Decision(False, "")  # why
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -3664,12 +3663,7 @@ class RateLimiter:
         """R5: nothing goes to the host before, in any run or process. It is never shortened."""
         record = self.record_of(host)
         if until > record.held_until:
-            held_by = name_digest(url)  # a URL may have 64 KiB
-            self.write(host, record._replace(held_until=until, held_by=held_by, why=why))
-
-    def is_held_by(self, host: str, url: str) -> bool:
-        """Whether it was this URL's own answer that set the latest hold."""
-        return self.record_of(host).held_by == name_digest(url)
+            self.write(host, record._replace(held_until=until, held_by=url, why=why))
 
 
 UNSEEN = HostRecord()
@@ -3690,7 +3684,9 @@ class PolicyStore:
 
     kind = ""
     gate: GateName = "R2"
+    hold_gate: GateName = "R5"  # that defers whoever wants it, where it leads to a held host
     entry_kind = ""  # in the cache
+    value_of: Any  # of its data
     has_validators = True  # whether "anything new?" can be asked
     is_always_answered = False  # whether what could not be asked is an answer too
 
@@ -3719,21 +3715,18 @@ class PolicyStore:
         """The data and the value of an ending, and when to ask again if not when it is stale."""
         raise NotImplementedError
 
-    def value_of(self, data: Any) -> Any:
-        raise NotImplementedError
-
     def is_shared(self, held: Held) -> bool:
         """Whether other processes shall know it."""
         return True
 
-    def put_off(self, key: str, ending: Ending, refusal: Decision) -> Decision | None:
+    def put_off(self, key: str, document: Visit, ending: Ending) -> Decision | None:
         """It could not be asked for, which is no failure of its own."""
-        return refusal
+        return ending.refusal
 
     def warn_of_failure(self, held: Held) -> None:
         """Says what it means for the run."""
 
-    def failed(self, key: str, trouble: str, ending: Ending, document: Visit) -> Decision | None:
+    def failed(self, key: str, trouble: str, document: Visit, ending: Ending) -> Decision | None:
         """What is held stays in force, and is asked for again in five minutes at the earliest."""
         now = self._now()
         retry_at = max(ending.due_at or now, now + POLICY_RETRY_SECONDS)
@@ -3777,16 +3770,11 @@ class PolicyStore:
         return held._replace(value=value)
 
     def _keep(self, key: str, held: Held) -> None:
-        self._drop(key)
-        self._held[key] = held  # the newest comes last
         self._held_bytes += held.held_bytes
-        while self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._held) > 1:
-            self._drop(next(iter(self._held)))
-
-    def _drop(self, key: str) -> None:
-        known = self._held.pop(key, None)
-        if known is not None:
-            self._held_bytes -= known.held_bytes
+        if self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES:
+            self._held.clear()  # the cache has them
+            self._held_bytes = held.held_bytes
+        self._held[key] = held
 
     def _note(self, key: str, held: Held) -> None:
         """For this run, and for the next."""
@@ -3842,22 +3830,15 @@ class PolicyStore:
         url = self.url_of(visit, key)
         document = visit.document(self.kind, url, held, partial(self._has_come, key))
         ending = yield from document.walk()
-        if ending.is_needless or (ending.refusal is not None and self._has_come(key)):
+        if ending.is_needless:
             return None
         refusal = ending.refusal
-        hold = None
-        if refusal is not None and refusal.gate == "R5":
-            why = self._limiter.record_of(document.host).why
-            hold = Later(cast(float, refusal.retry_at), "R5", why)
-            # Later runs say it too, so "in an hour" would not do.
-            trouble = f"{why}, so it is not asked before {iso_utc(hold.at)}"
-            ending = ending._replace(trouble=trouble)
         if refusal is not None and self.is_unasked(document, refusal):
-            refusal = self.put_off(key, ending, refusal)
-            if refusal is not None and hold is not None and document.attempts:
-                # Else each target that waits for it would ask for it once more.
-                self._put_off[key] = hold._replace(gate=cast(GateName, refusal.gate))
-            return refusal
+            if refusal.gate == "R5" and document.attempts:
+                # It leads to a host that is held: else each target would ask for it once more.
+                why = self._limiter.record_of(document.host).why
+                self._put_off[key] = Later(cast(float, refusal.retry_at), self.hold_gate, why)
+            return self.put_off(key, document, ending)
         if ending.status == 304 and any(document.validators):  # R7: it is the value that is held
             validators = held.etag, held.last_modified
             read = Held(200, *validators, held.fetched_at, data=held.data, value=held.value)
@@ -3865,7 +3846,7 @@ class PolicyStore:
             try:
                 read = yield from self.read(key, document, ending)
             except ValueError as error:
-                return self.failed(key, str(error), ending, document)
+                return self.failed(key, str(error), document, ending)
             read = read._replace(status=ending.status, fetched_at=self._now())
             # They belong to the URL that gave them.
             if self.has_validators and not document.redirects:
@@ -3884,7 +3865,8 @@ class PolicyStore:
         """Whether it, or where it leads, was put off by anything but its own answer."""
         if self.is_always_answered:
             return False
-        if refusal.gate == "R5" and self._limiter.is_held_by(document.host, document.wire):
+        is_held = refusal.gate == "R5"
+        if is_held and self._limiter.record_of(document.host).held_by == document.wire:
             return False
         return not document.attempts or refusal.retry_at is not None
 
@@ -3893,6 +3875,7 @@ class SchemaStore(PolicyStore):
     """R10: the standalone schema, for a list that carries none."""
 
     kind = entry_kind = "schema"
+    value_of: Any = staticmethod(parse_schema)
     gate: GateName = "R3"
     is_always_answered = True
 
@@ -3906,9 +3889,6 @@ class SchemaStore(PolicyStore):
         yield from ()  # one answer says it all
         body = whole_document(ending, MAX_SCHEMA_BYTES).body
         return Held(data=body, value=parse_schema(body))
-
-    def value_of(self, data: Any) -> Any:
-        return parse_schema(data)
 
     def is_shared(self, held: Held) -> bool:
         return held.failures == 0  # or a new process might adopt no list
@@ -3927,6 +3907,7 @@ class BlocklistStore(PolicyStore):
 
     kind = "blocklist"
     gate: GateName = "R3"
+    hold_gate: GateName = "R3"
     entry_kind = "refresh"
 
     def __init__(
@@ -3994,21 +3975,20 @@ class BlocklistStore(PolicyStore):
             return held._replace(value=value, fetched_at=fetched_at)
         return self._held.get(key, UNKNOWN)  # R3b: what is in force stays
 
-    def put_off(self, key: str, ending: Ending, refusal: Decision) -> Decision | None:
+    def put_off(self, key: str, document: Visit, ending: Ending) -> Decision | None:
         """R3b: what could not be asked is not what failed, so the gate stays shut without a list."""
-        soon = self._now() + POLICY_RETRY_SECONDS
-        retry_at = refusal.retry_at or soon
-        if self.held.value is None:
-            reason = f"no blocklist yet: {refusal.reason}"
-            return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
-        self._note_failure(key, ending.why, 0, max(retry_at, soon))
-        return None
+        if self.held.value is not None:
+            return self.failed(key, ending.why, document, ending)
+        refusal = cast(Decision, ending.refusal)
+        reason = f"no blocklist yet: {refusal.reason}"
+        retry_at = refusal.retry_at or self._now() + POLICY_RETRY_SECONDS
+        return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
 
     def warn_of_failure(self, held: Held) -> None:
         """R3b: the last list stays in force; without one the gate opens."""
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if held.value is not None:
-            at = iso_utc(held.checked_at)
+            at = iso_utc(max(held.fetched_at, held.checked_at))
             effect = f"the list of {len(held.value)} entries, of {at}, stays in force (R3b)"
         elif self.is_lost():
             effect = "the one that was held cannot be read, so every target waits for a new one"
@@ -4031,12 +4011,10 @@ class RobotsStore(PolicyStore):
     """R2: what is held of each site's robots.txt, by scheme, host and port."""
 
     kind = entry_kind = "robots"
+    value_of: Any = staticmethod(RobotsTxt.parse)
 
     def url_of(self, visit: Visit, key: str) -> str:
         return f"{site_of(visit.wire)}/{self.kind}.txt"
-
-    def value_of(self, data: Any) -> Any:
-        return RobotsTxt.parse(data)
 
     def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
         """Spec 9.1.1: rules, no rules, or out of reach."""
@@ -4057,7 +4035,7 @@ class RobotsStore(PolicyStore):
         yield from ()  # one file says it all
         return Held(data=body, value=self.value_of(body))
 
-    def failed(self, key: str, trouble: str, ending: Ending, document: Visit) -> Decision | None:
+    def failed(self, key: str, trouble: str, document: Visit, ending: Ending) -> Decision | None:
         """A copy stays, and the site is asked again soon, or when its own hold ends.
 
         Its 429 or 503 holds the host once: a host is not dropped for ever (9.1.1). What another
@@ -4186,10 +4164,10 @@ class Ending(NamedTuple):
     @property
     def why(self) -> str:
         """Why a policy document did not come."""
-        if self.trouble:
-            return self.trouble
         if self.refusal is not None:
             return self.refusal.reason
+        if self.trouble:
+            return self.trouble
         if isinstance(self.answer, TransportError):
             return self.answer.reason
         return f"answered {self.status}"
@@ -4284,9 +4262,10 @@ class Visit:
 
     def not_yet(self, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
-        seconds = later.at - self.fetcher.now()
-        reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return self.refused(later.gate, reason, later.at)
+        when = f"{spell_seconds(later.at - self.fetcher.now())} from now"
+        if self.root is not self:  # what is said of a document may be said again later
+            when = iso_utc(later.at)
+        return self.refused(later.gate, f"not before {when}: {later.reason}", later.at)
 
     def placed(self, later: Later) -> Later:
         """With the host at which the target is now; whoever waits for it knows how long."""
@@ -6880,6 +6859,7 @@ class AnswerStore(PolicyStore):
     """
 
     kind = entry_kind = "ask"
+    value_of: Any = staticmethod(partial(from_entry, NO_ANSWER))
     gate: GateName = "robots2"
     has_validators = False
     is_always_answered = True
@@ -6889,9 +6869,6 @@ class AnswerStore(PolicyStore):
 
     def fresh_seconds(self, held: Held) -> float:
         return ROBOTS2_ASK_TTL_SECONDS
-
-    def value_of(self, data: Any) -> Any:
-        return from_entry(NO_ANSWER, data)
 
     def is_shared(self, held: Held) -> bool:
         return bool(held.value.cacheable)
@@ -6918,7 +6895,7 @@ class AnswerStore(PolicyStore):
             key = f"{site} {directive}"
             held = self._held.get(key, UNKNOWN)
             if getattr(held.value, "decision", "") == "allow-once":
-                self._drop(key)
+                del self._held[key]
 
 
 BOT_KINDS = {
