@@ -10226,7 +10226,8 @@ def public_functions(thing):
     for name, member in vars(thing).items() if inspect.isclass(thing) else ():
         member = member.fget if isinstance(member, property) else member
         member = getattr(member, "__func__", member)
-        if inspect.isfunction(member) and (name[0] != "_" or name == "__init__"):
+        is_ours = getattr(member, "__module__", "") == wr.__name__
+        if inspect.isfunction(member) and is_ours and (name[0] != "_" or name == "__init__"):
             yield member
 
 
@@ -10270,7 +10271,8 @@ class Web:
         return part_one.Response(status, [("content-type", "text/plain")], body)
 
 part_one.MIN_REQUEST_INTERVAL = 0.1
-bot = part_one.Fetcher(cache_dir=None, transport=Web(), warn=lambda line: None)
+options = part_one.Options(cache_dir=None, transport=Web(), warn=lambda line: None)
+bot = part_one.Fetcher(options)
 results = list(bot.run(["https://a.test/x", "https://a.test/private"]))
 print(sorted((result.outcome, result.gate, result.body) for result in results))
 """
@@ -10283,6 +10285,41 @@ print(sorted((result.outcome, result.gate, result.body) for result in results))
         )
         assert done.stderr == ""
         assert done.stdout == "[('denied', 'R2', b''), ('fetched', None, b'hello')]\n"
+
+    def test_the_signature_of_a_bot_says_what_it_takes(self):
+        signature = inspect.signature(wr.Bot)
+        hints = typing.get_type_hints(wr.Bot.__init__)
+        defaults = {name: item.default for name, item in signature.parameters.items()}
+        assert list(defaults) == (
+            "cache_dir origin timeout max_wait max_bytes unreachable robots_mode robots2"
+            " interactive allow_private tag transport clock rand warn trace".split()
+        )
+        assert set(hints) == {*defaults, "return"} and Any not in hints.values()
+        kinds = {item.kind for name, item in signature.parameters.items() if name != "cache_dir"}
+        assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+        wanted = {"origin": ORIGIN, "timeout": 30.0, "max_wait": 300.0, "max_bytes": 10 * 2**20}
+        wanted.update(unreachable="allow", robots_mode="respect", robots2=False)
+        wanted.update(interactive=False, allow_private=False, tag=None, transport=None, clock=None)
+        assert {name: defaults[name] for name in wanted} == wanted
+        bot = wr.Bot(cache_dir=None)
+        told = {name: value for name, value in defaults.items() if name != "cache_dir"}
+        assert {**told, **bot.options._asdict()} == {**told, "cache_dir": None}
+
+    @pytest.mark.skipif(sys.version_info < (3, 10), reason="3.9 names no class")
+    def test_a_misspelt_argument_names_the_bot(self):
+        with pytest.raises(TypeError, match=r"\bBot\b.*'timeuot'"):
+            wr.Bot(timeuot=5)
+
+    def test_a_transport_and_a_clock_are_protocols(self, world):
+        for protocol, names in (
+            (wr.Transport, {"send"}),
+            (wr.Clock, {"time", "monotonic", "sleep"}),
+        ):
+            assert getattr(protocol, "_is_protocol", False) and protocol.__doc__
+            assert {name for name in vars(protocol) if not name.startswith("_")} == names
+            for name in names:
+                assert "return" in typing.get_type_hints(getattr(protocol, name))
+                assert callable(getattr(world if name == "send" else Clock(world), name))
 
     def test_the_pure_sections_are_pure(self):
         assert [

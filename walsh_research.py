@@ -108,6 +108,7 @@ from typing import (
     NamedTuple,
     NoReturn,
     Optional,
+    Protocol,
     TypeVar,
     Union,
     cast,
@@ -349,6 +350,30 @@ class Response(NamedTuple):
     headers: list[tuple[str, str]]  # (lower-case name, value), in order
     body: bytes  # content-decoded
     truncated: bool = False  # at Request.max_bytes
+
+
+class Transport(Protocol):
+    """What makes one exchange, without redirects and retries: sockets, or what a sandbox has.
+
+    It sends the headers as they are (R1), calls `request.departed` where there is one, and raises
+    TransportError where no HTTP answer came.
+    """
+
+    def send(self, request: Request) -> Response:
+        """One answer of any status, its body decoded and cut at `request.max_bytes`."""
+
+
+class Clock(Protocol):
+    """What a bot knows of time, and waits by."""
+
+    def time(self) -> float:
+        """Unix seconds, by a wall clock that may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds since some beginning, by a clock that never jumps."""
+
+    def sleep(self, seconds: float) -> None:
+        """Returns after so many seconds, or later."""
 
 
 class TransportError(Exception):
@@ -3476,8 +3501,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Steps = Generator[Later, None, T]  # work that says when to go on, and at last returns a T
 
-Clock = Any  # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
-
 
 def clock_of_system() -> Callable[[], float]:
     """Seconds that go on while the machine sleeps, where it has such a clock.
@@ -3521,7 +3544,7 @@ class Process:
 
     def now(self) -> float:
         """Unix seconds."""
-        return self._offset + self.clock.monotonic()  # type: ignore[no-any-return]
+        return self._offset + self.clock.monotonic()
 
     def step(self, steps: Steps[T]) -> Later | T:
         """A step further, alone in this process: when to go on, or what came of it."""
@@ -4108,7 +4131,6 @@ class SourceStore:
 # Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, which
 # ends with the visit that wants it (`PolicyStore.ensure`).
 
-Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
 # A gate lets pass (None), refuses, says when to come back, or has steps that come first.
@@ -4731,13 +4753,13 @@ class Options(NamedTuple):
     timeout: float = 30.0  # seconds
     max_wait: float = 300.0  # seconds
     max_bytes: int = 10 * 2**20
-    unreachable: str = "allow"
-    robots_mode: str = "respect"
+    unreachable: Literal["allow", "defer"] = "allow"
+    robots_mode: Literal["respect", "report_only", "ignore"] = "respect"
     interactive: bool = False
     allow_private: bool = False
     tag: str | None = None
-    transport: Transport = None
-    clock: Clock = None
+    transport: Transport | None = None
+    clock: Clock | None = None
     rand: Callable[[], float] = roll
     warn: Callable[[str], None] | None = None
     trace: Callable[[str], None] | None = None
@@ -4794,8 +4816,8 @@ class Fetcher:
 
     kinds = KINDS
 
-    def __init__(self, **arguments: Any) -> None:
-        options = self.options = Options(**arguments)
+    def __init__(self, options: Options) -> None:
+        self.options = options
         options.check()
         self.tag = options.parsed_tag()  # R13
         self.origin = site_of(wire_url(options.origin))
@@ -4804,9 +4826,9 @@ class Fetcher:
         self.now = self.process.now
         self.sent_at = NEVER  # when its latest request left, Unix seconds
         self._warned: set[str] = set()
-        self._transport = options.transport
-        if self._transport is None:
-            self._transport = HttpTransport(allow_private=options.allow_private)
+        self._transport: Transport = HttpTransport(allow_private=options.allow_private)
+        if options.transport is not None:
+            self._transport = options.transport
         self._cache = Cache(self._cache_folder(), self.warn, self.now)
         self.limiter = RateLimiter(self.process, self._cache)
         self._blocklist = BlocklistStore(self._cache, self.limiter, self.warn, self.origin)
@@ -5078,10 +5100,11 @@ class Fetcher:
         if self.options.allow_private:
             return None
         reason = host_refusal(split_url(visit.wire).host)
+        resolve = getattr(self._transport, "resolve", None)
         began_at = self.now()
         try:
-            if not reason and hasattr(self._transport, "resolve"):
-                self._transport.resolve(visit.wire, self.options.timeout)
+            if not reason and resolve is not None:
+                resolve(visit.wire, self.options.timeout)
         except TransportError as error:
             if error.refused:
                 reason = error.reason
@@ -6728,6 +6751,7 @@ __all__ = [
     "BlockedDomain",
     "Blocklist",
     "BlocklistRejected",
+    "Clock",
     "Feed",
     "FeedItem",
     "Hit",
@@ -6748,6 +6772,7 @@ __all__ = [
     "SchemaViolation",
     "Sitemap",
     "SitemapEntry",
+    "Transport",
     "TransportError",
     "UnsupportedSchema",
     "Verdict",
@@ -6967,10 +6992,6 @@ def wants_structured(status: int, headers: Headers) -> bool:
 class Bot(Fetcher):
     """A conformant bot: every request passes R3, the address check, R2 and R4, in that order.
 
-    Bot(cache_dir=the platform's, *, origin=ORIGIN, timeout=30.0, max_wait=300.0,
-        max_bytes=10 * 2**20, unreachable="allow", robots_mode="respect", robots2=False,
-        interactive=False, allow_private=False, tag=None, transport=None, clock=None)
-
     `cache_dir=None` keeps everything in memory. `timeout` is for one whole exchange and `max_wait`
     bounds all pauses of one target, both in seconds; `max_bytes` bounds a decoded body.
     `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4). `robots2` is True or an
@@ -6986,8 +7007,21 @@ class Bot(Fetcher):
         self,
         cache_dir: Union[str, os.PathLike[str], None] = PLATFORM_CACHE,
         *,
+        origin: str = ORIGIN,
+        timeout: float = 30.0,
+        max_wait: float = 300.0,
+        max_bytes: int = 10 * 2**20,
+        unreachable: Literal["allow", "defer"] = "allow",
+        robots_mode: Literal["respect", "report_only", "ignore"] = "respect",
         robots2: Union[bool, str] = False,
-        **options: Any,
+        interactive: bool = False,
+        allow_private: bool = False,
+        tag: Optional[str] = None,
+        transport: Optional[Transport] = None,
+        clock: Optional[Clock] = None,
+        rand: Callable[[], float] = roll,
+        warn: Optional[Callable[[str], None]] = None,
+        trace: Optional[Callable[[str], None]] = None,
     ) -> None:
         self.requests = 0  # that left, of any kind
         self._category = self._identity = ""
@@ -6998,7 +7032,24 @@ class Bot(Fetcher):
             if isinstance(robots2, str):
                 self._category = robots2
             self._identity = robots2_identity(self._category)  # ValueError: it cannot be announced
-        super().__init__(cache_dir=cache_dir, **options)
+        options = Options(
+            cache_dir,
+            origin,
+            timeout,
+            max_wait,
+            max_bytes,
+            unreachable,
+            robots_mode,
+            interactive,
+            allow_private,
+            tag,
+            transport,
+            clock,
+            rand,
+            warn,
+            trace,
+        )
+        super().__init__(options)
         self._robots2 = Robots2Store(self._cache, self.limiter, self.warn, self._category)
         self._answers = AnswerStore(self._cache, self.limiter, self.warn, self._category)
 
