@@ -9982,10 +9982,10 @@ R2 a busy robots.txt drops its host | has_held_host=True) => has_held_host=False
 R2a the first match | max(fitting, key=len, default="*") => next(iter(fitting), "*")
 R2a the first group of an agent | ours = {group for => ours = {groups[names.index(wanted)] for
 R2a one agent a group | groups = [0, *itertools.accumulate(has_rule)] => groups = range(len(parts))
-R2b the first rule | max(lengths, key=precedence) => min(lengths)
+R2b the first rule | = max(matches) => = min(matches)
 R2b escapes stay | octet.isascii() and octet.isalnum() => octet.isascii() and octet.isdigit()
-R2c an Allow counts its longest | is_longest=not is_allow => is_longest=True
-R2c a Disallow counts its shortest | is_longest=not is_allow => is_longest=False
+R2c an Allow counts its longest | is_longest=not allow => is_longest=True
+R2c a Disallow counts its shortest | is_longest=not allow => is_longest=False
 R2d a delay for one scheme | for key in (site, f"{other}://{host}"): => for key in (site,):
 R2d a minute at most | or 0.0, LONGEST_CRAWL_DELAY_SECONDS => or 0.0, 60.0
 R3 robots.txt first | for gate in gates: => for gate in gates[-2:-1] + gates[:-2] + gates[-1:]:
