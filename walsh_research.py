@@ -7720,6 +7720,17 @@ class VirtualClock:
         self.now += seconds
 
 
+class LoopbackTransport(HttpTransport):
+    """That of a sandbox's bot: nothing leaves the machine."""
+
+    def route(self, url: str) -> Route:
+        route = super().route(url)
+        host = route[1].host
+        if host != "127.0.0.1":
+            raise TransportError(f"{host} is outside the sandbox", final=True, refused=True)
+        return route
+
+
 class Sandbox:
     """A publisher: the canonical resources, the fixtures, the three canaries.
 
@@ -7735,9 +7746,10 @@ class Sandbox:
         self,
         crawl_delay: float = 2.0,
         latency: float = 0.0,
-        origin: str = "",
+        origin: str = ORIGIN,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._transport: Transport = self
         self.crawl_delay = crawl_delay
         self.latency = latency
         self.origin = origin
@@ -7795,6 +7807,7 @@ class Sandbox:
                     super().handle_error(*arguments)
 
         self._server = Server(("127.0.0.1", 0), Handler)
+        self._transport = LoopbackTransport(allow_private=True, proxies={})
         self.port = self._server.server_port
         self.origin = f"http://127.0.0.1:{self.port}"
         self.reset_answers()
@@ -7811,13 +7824,17 @@ class Sandbox:
         self._server.server_close()
 
     def bot(self, **options: Any) -> Bot:
-        """A bot in memory, whose origin this is: it may speak to loopback, and knows no proxy."""
+        """A bot in memory, whose origin this is.
+
+        Where the sandbox was entered the bot speaks to loopback alone, and knows no proxy; else
+        every host is answered in memory.
+        """
         return Bot(
             **{
                 "cache_dir": None,
                 "origin": self.origin,
                 "allow_private": True,
-                "transport": HttpTransport(allow_private=True, proxies={}),
+                "transport": self._transport,
                 "clock": self.clock,
                 **options,
             }
