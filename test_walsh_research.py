@@ -2424,6 +2424,31 @@ class TestRareFair:
         )
         assert fetched_by_day(world, 8, [B, A, A + "2"])[A + "2"] >= 3
 
+    def test_a_hop_to_a_site_whose_robots_txt_is_in_trouble_does_not_starve_its_host(self, world):
+        world.web.update({A + "robots.txt": SLOW, "http://a.test/robots.txt": 500})
+        world.web.update({A + "1": moved("http://a.test/x"), A + "2": "x"})
+        done = fetched_by_day(world, 6, [A + "1", A + "2"], unreachable="defer")
+        assert done[A + "2"] >= 3, done
+
+    @pytest.mark.parametrize("jump", [40 * DAY, 50 * 365 * DAY])
+    def test_a_run_under_a_clock_in_the_future_costs_no_target_its_turn(self, world, jump):
+        urls = [A + "1", A + "2", A + "3"]
+        world.web.update({A + "robots.txt": slow(40000), **dict.fromkeys(urls, "x")})
+        world.at += jump
+        list(world.bot().run(urls))
+        assert min(fetched_by_day(world, 8, urls).values()) >= 2
+
+    def test_a_blocklist_that_is_always_busy_does_not_starve_its_host(self, world):
+        page = ORIGIN + "/page"
+        world.web.update({BLOCKLIST_URL: [blocklist(), 503], page: "x"})
+        assert fetched_by_day(world, 6, [page])[page] >= 5
+
+    def test_a_busy_robots_txt_elsewhere_does_not_starve_the_host_where_it_is(self, world):
+        world.web.update({A + "robots.txt": moved(B + "r.txt"), B + "r.txt": 503})
+        world.web.update({A: "x", B: moved(B + "x"), B + "x": "x"})
+        done = fetched_by_day(world, 6, [A, B], rand=lambda: 0.0)
+        assert done == {A: 6, B: 5}
+
     def test_of_many_hosts_that_lead_to_one_slow_host_none_starves(self, world):
         urls = [f"https://h{number}.test/" for number in range(9)]
         world.web.update({url: moved(B + "x") for url in urls})
@@ -5934,6 +5959,17 @@ def permits(word, scope="/*", **more):
 
 class TestRobots2InTheBot:
     """It is opt-in, it narrows, and it is kept like robots.txt."""
+
+    def test_a_chained_file_that_is_always_busy_does_not_starve_its_host(self, world):
+        world.web[A + "robots2.txt"] = f"User-agent: *\nDisallow:\nchain: {A}more.txt\n"
+        world.web.update({A + "more.txt": 503, A: "x"})
+        assert fetched_by_day(world, 6, [A], robots2=True)[A] >= 5
+
+    def test_a_question_that_is_never_answered_does_not_starve_its_host(self, world):
+        question = A + ".well-known/robots2-ask?directive=read&agent=Walsh-Research/1.2"
+        world.web.update({A + "robots2.txt": "read: ask\n", question: 429, "http://a.test/": "x"})
+        urls = [A, "http://a.test/"]
+        assert fetched_by_day(world, 6, urls, robots2=True) == {A: 0, "http://a.test/": 5}
 
     def test_without_the_option_nobody_asks_for_it(self, world):
         world.web.update({FILE: "crawl: no", PLACE + "/": "words"})

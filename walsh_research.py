@@ -2034,7 +2034,7 @@ class Held(NamedTuple):
     retry_at: float = NEVER  # not to be asked again before; NEVER: when the value is stale
     failed_since: float = NEVER  # since when it is out of reach, where `failures` says so
     failures: int = 0  # in a row
-    has_held_host: bool = False  # its 429 or 503 has held the host back: it may not again
+    has_held_host: bool = False  # its 429 or 503 has held a host back: it may not again
     trouble: str = ""  # why the latest attempt failed, in one line
     data: Any = None  # as fetched, for the cache
     value: Any = None  # what the data means; None: there is none
@@ -2081,6 +2081,7 @@ def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: f
         retry_at=retry_at,
         failed_since=since,
         failures=held.failures + 1,
+        has_held_host=held.has_held_host or status in BACKOFF_STATUSES,
         trouble=trouble,
     )
 
@@ -4070,7 +4071,6 @@ class RobotsStore(PolicyStore):
         retry_at = self._now() + POLICY_RETRY_SECONDS
         is_held = ending.due_at is not None and document.host == host_key(document.url)
         if is_held:
-            self._keep(key, self.held_of(key)._replace(has_held_host=True))
             retry_at = cast(float, ending.due_at)
         self._note_failure(key, trouble, ending.status, retry_at)
         return ending.refusal if is_held else None
@@ -4107,8 +4107,8 @@ class SourceStore:
             status=result.status or 0,
         )
         host = host_key(result.final_url)
-        if is_put_off and result.status in REDIRECT_STATUSES:
-            known = known._replace(host=host)  # a hop that was put off keeps its place
+        if is_put_off and result.status in REDIRECT_STATUSES and result.gate in ("R4", "R5"):
+            known = known._replace(host=host)  # a hop that must wait keeps its place
         else:
             known = known._replace(ended_at=result.at)
             if host != known.host:  # it leads there no more
@@ -4640,8 +4640,12 @@ class Scheduler:
 
     def add(self, target: Target) -> None:
         known = self._fetcher.sources.load(target.key)
-        is_put_off = known.retry_at > self._fetcher.now()
-        place = is_put_off, known.ended_at, next(self._serial)
+        now = self._fetcher.now()
+        is_put_off = known.asked_at <= now < known.retry_at
+        ended_at = known.ended_at
+        if ended_at > now:  # under a wrong clock; it would be last until then
+            ended_at = NEVER
+        place = is_put_off, ended_at, next(self._serial)
         own_host = host_key(target.wire)
         waiting = Waiting(*place, target, own_host, known)
         self._queues.setdefault(known.host or own_host, []).append(waiting)
@@ -6861,16 +6865,19 @@ class Robots2Store(RobotsStore):
 
         Of one that is out of reach the copy that is held stays, and it is asked for again soon.
         """
-        copies = self.held_of(key).data or {}
+        held = self.held_of(key)
+        copies = held.data or {}
         bodies = {document.url: body}
         retry_at = NEVER
+        has_held_host = False
         while True:
             rules, chain = self._merged(bodies)
             if chain is None:
                 break
-            further_document = document.document(self.kind, chain, UNKNOWN, bool)
+            further_document = document.document(self.kind, chain, held, bool)
             ending = yield from further_document.walk()
             further = ending.answer
+            has_held_host = has_held_host or ending.status in BACKOFF_STATUSES
             if isinstance(further, Response) and further.status == 200:
                 bodies[chain] = further.body[: MAX_CHAINED_BYTES + 1]
             elif robots_meaning(ending.status) == "none":
@@ -6880,7 +6887,7 @@ class Robots2Store(RobotsStore):
                 if chain not in copies:
                     break
                 bodies[chain] = copies[chain]
-        return Held(retry_at=retry_at, data=bodies, value=rules)
+        return Held(retry_at=retry_at, has_held_host=has_held_host, data=bodies, value=rules)
 
 
 class AnswerStore(PolicyStore):
@@ -6902,7 +6909,7 @@ class AnswerStore(PolicyStore):
         return ROBOTS2_ASK_TTL_SECONDS
 
     def is_shared(self, held: Held) -> bool:
-        return bool(held.value.cacheable)
+        return bool(held.value.cacheable) or held.has_held_host
 
     def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
         """The ask protocol: HEAD, itself behind blocklist, robots.txt and pace."""
@@ -6918,7 +6925,9 @@ class AnswerStore(PolicyStore):
             retry_at = max(ending.due_at, now + 1.0)
         elif answer.cacheable:
             retry_at = NEVER
-        return Held(retry_at=retry_at, data=answer._asdict(), value=answer)
+        has_held_host = ending.status in BACKOFF_STATUSES
+        data = answer._asdict()
+        return Held(retry_at=retry_at, has_held_host=has_held_host, data=data, value=answer)
 
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
