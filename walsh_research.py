@@ -189,10 +189,12 @@ ENTRY_LIFETIME_SECONDS = {
 SWEEP_INTERVAL_SECONDS = 86400.0  # a day between two passes over the cache folder
 RENAME_PAUSES_SECONDS = (0.01, 0.02, 0.04, 0.08)  # before a rename is tried again
 # The transport.
+WEBASSEMBLY = ("emscripten", "wasi")  # platforms without sockets, threads and processes
 MAX_HEAD_BYTES = 256 * 1024  # of status lines and headers on the wire, 1xx answers included
 MAX_ADDRESSES_TRIED = 8  # a name with 4,000 would make a port scanner of us
 PIECE_BYTES = 16 * 1024  # read, or decoded, at a time
-PIN_SECONDS = 60.0  # what a name resolved to is held for the requests that follow
+LOOK_UP_SECONDS = 10.0  # of a request's time, for a name
+PIN_SECONDS = 60.0  # what a look-up gave, or why nothing, is held for the requests that follow
 MAX_PINS = 256  # names held so; a run may visit 10^6
 MAX_KEPT_SECONDS = 15.0  # an open connection, between two requests to the same place
 UNSAID_CLOSE_SECONDS = 0.005  # after an answer, until a connection counts as kept
@@ -655,12 +657,21 @@ def normalize_ipv6_host(host: str) -> str:
     return f"[{address}]"
 
 
+def in_lower_case(text: str) -> str:
+    """R3a: the one folding of letters in a URL's host and in the list.
+
+    It comes before the codec of IDNA, which from Python 3.14 on folds no letter that is younger
+    than Unicode 3.2. Each letter is taken alone, since `str.lower` ends a word in another sigma.
+    """
+    return "".join(map(str.lower, text))
+
+
 def idna_name(name: str, host: str) -> str:
     """The A-labels of a name; the ValueError shows the host as it was written."""
     with suppress(UnicodeError):
         # The codec takes quadratic time on a long label; DNS has no name of 255 characters.
         if len(name) < 255 and not re.search(IDNA_DOUBT, name):
-            labels = name.encode("idna").decode("ascii")
+            labels = in_lower_case(name).encode("idna").decode("ascii")
             # A letter that becomes a dot would slip past a listed name.
             if labels.count(".") == len(re.findall(IDNA_DOTS, name)):
                 return labels
@@ -1720,7 +1731,7 @@ def label_key(label: str) -> str:
         with suppress(UnicodeError):
             label = label[4:].encode("ascii").decode("punycode")
     folded = ""
-    for letter in label:
+    for letter in in_lower_case(label):
         if letter == "\u00df":
             folded += letter
         elif not stringprep.in_table_b1(letter):  # soft hyphens, joiners, variation selectors
@@ -2598,6 +2609,7 @@ CACHE_FOLDERS = {
     "darwin": {"HOME": "/Library/Caches/walsh-research"},
     "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
+BEFORE = " before"  # behind the name of an entry: the one that it replaced
 # All files of a cache but its locks. No byte of a name was chosen by a server.
 CACHE_FILE = lazy_re(r"([a-z0-9]+)-[0-9a-f]{32}\.pickle\Z")
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
@@ -2624,8 +2636,11 @@ def name_digest(name: str) -> str:
 
 
 def entry_digest(kind: str, name: str, pieces: Iterable[bytes]) -> bytes:
-    """The SHA-256 of an entry's name and payload, so that no entry can pass for another."""
-    header = f"{CACHE_FORMAT}\0{kind}\0{name}\0"
+    """The SHA-256 of an entry's name and payload, so that no entry can pass for another.
+
+    One and the one before it have the same, since a file is not written anew to be renamed.
+    """
+    header = f"{CACHE_FORMAT}\0{kind}\0{name.removesuffix(BEFORE)}\0"
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
     for piece in pieces:
         digest.update(piece)
@@ -2643,7 +2658,7 @@ def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
     """ValueError: a file or folder that somebody else may have written must not be believed."""
     if not is_kind(status.st_mode):
         raise ValueError(f"is no {kind}")
-    if sys.platform == "win32":  # Windows keeps owners and modes elsewhere.
+    if not hasattr(os, "geteuid"):  # Windows keeps owners and modes elsewhere, WebAssembly none.
         return
     if status.st_uid != os.geteuid():
         raise ValueError("belongs to another user")
@@ -2652,7 +2667,8 @@ def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
 
 
 def open_privately(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    # A FIFO in the place of a lock would be waited for until somebody reads it.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
 
 
 def date_file(path: str, at: float) -> None:
@@ -2758,6 +2774,11 @@ class Cache:
         while self._memory_bytes[kind] > MAX_REMEMBERED_BYTES.get(kind, math.inf):
             self._forget(kind, next(iter(self._memory[kind])))  # the oldest
         return False
+
+    def set_aside(self, kind: str, name: str) -> None:
+        """The entry's file is that of the one before from now on: no second copy takes room."""
+        with suppress(OSError):  # it is in memory alone
+            replace_file(self._path(kind, name), self._path(kind, name + BEFORE))
 
     def exists(self, kind: str, name: str) -> bool:
         """Whether such an entry was ever stored, be it readable or not. In doubt it was (R3b)."""
@@ -2889,10 +2910,14 @@ def sweep_file(file: os.DirEntry[str], now: float) -> None:
 # sleeps. A decision from the cache needs none of the modules that these functions import.
 
 FIELD_TEXT = rb"[\t\x20-\x7e\x80-\xff]*"  # RFC 9110 5.5: no control characters
-FIELD_NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
+FIELD_NAME = rb"([!#$%&'*+.^_`|~0-9A-Za-z-][\t !#$%&'*+.^_`|~0-9A-Za-z-]*)"  # blanks are odd
+STATUS_LINE = lazy_re(rb"(HTTP/1\.[0-9]) [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
 # A header, the continuation of one, or the blank line behind the last.
 HEADER_LINE = lazy_re(rb"(?:(?:" + FIELD_NAME + rb":|[ \t])" + FIELD_TEXT + rb")?\r?\n")
+FRAMING_FIELDS = (b"content-length", b"transfer-encoding")
+OUR_CODINGS = ("gzip", "x-gzip", "deflate")
+# Content codings that hide a body from us. Any other name says nothing, as in browsers.
+CODINGS = frozenset((*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz"))
 
 
 if TYPE_CHECKING:
@@ -2995,22 +3020,34 @@ if hasattr(os, "register_at_fork"):
 class AnswerFile(io.BufferedReader):
     """What http.client reads an answer from.
 
-    It takes a line without a colon for the end of the headers, and a bare CR for the end of a line.
+    It takes a line without a colon, or with a blank before that, for the end of the headers, and
+    a bare CR for the end of a line.
     """
 
     in_head = True
     is_first_line = True
+    leaves_out = False  # the header under way, and its continuations
 
     def readline(self, limit: int | None = -1, /) -> bytes:
         line = super().readline(limit)
-        if self.in_head:
+        while self.in_head:
             wanted = STATUS_LINE if self.is_first_line else HEADER_LINE
-            if not wanted.fullmatch(line):
+            found = wanted.fullmatch(line)
+            name = found and found[1]  # None of a continuation too
+            joined = b"".join((name or b"").split())
+            is_framing = name != joined and joined.lower() in FRAMING_FIELDS
+            if not found or is_framing:
                 said = printable(line.decode("latin-1"), 60)
                 raise ConnectionError(f"broken line in the head: {said}")
             self.is_first_line = line in (b"\r\n", b"\n")  # then 1xx was not the answer
-            if line.strip():  # RFC 9110 5.5: blanks at its end are no part of a value
-                line = line.rstrip() + b"\r\n"
+            if name:
+                self.leaves_out = name.rstrip() != joined
+                line = joined + line[len(name) :]  # RFC 9112 5.1: no blank before the colon
+            if self.is_first_line or not self.leaves_out:
+                if line.strip():  # RFC 9110 5.5: blanks at its end are no part of a value
+                    line = line.rstrip() + b"\r\n"
+                break
+            line = super().readline(limit)
         return line
 
     def close(self) -> None:
@@ -3052,12 +3089,14 @@ class Exchange(io.RawIOBase):
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
-            final = final or isinstance(error, ValueError)  # as a bad certificate is
+            # As a bad certificate is, or a body for which there is no room.
+            is_lasting = isinstance(error, (ValueError, MemoryError))
+            final = final or is_lasting
             reason = f"{stage}: {cause_of(error)}"
             if self.is_cancelled:
                 final = True
                 reason = f"cancelled ({stage})"
-            elif time.monotonic() >= self.ends_at:
+            elif time.monotonic() >= self.ends_at and not is_lasting:
                 reason = f"no complete answer within {self.seconds:g} s ({stage})"
             raise TransportError(reason, final) from None
 
@@ -3191,12 +3230,13 @@ def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
     """The decoded body, and whether it was cut at `limit` bytes."""
-    coding = ", ".join(answer.headers.get_all("content-encoding", [])).lower()
+    listed = ",".join(answer.headers.get_all("content-encoding", [])).lower()
+    codings = [name for name in map(str.strip, listed.split(",")) if name in CODINGS]
     pieces = iter(lambda: answer.read(PIECE_BYTES), b"")
-    if coding in ("gzip", "x-gzip", "deflate"):
+    if len(codings) == 1 and codings[0] in OUR_CODINGS:
         pieces = inflated_pieces(pieces)
-    elif coding not in ("", "identity"):
-        raise ValueError(f"Content-Encoding {printable(coding, 60)!r} is not what we asked for")
+    elif codings:
+        raise ValueError(f"Content-Encoding {printable(listed, 60)!r} is not what we asked for")
     # Nothing but a robots.txt is useful in part.
     elif (answer.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
@@ -3212,14 +3252,15 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
 # 12c. Names and proxies.
 
 
-def look_up(host: str, exchange: Exchange) -> list[str]:
-    """The IP addresses of a name, none where it does not exist. OSError: there is no answer.
+def look_up(host: str, seconds: float) -> tuple[list[str], str]:
+    """The IP addresses of a name, or why there are none.
 
-    The system's resolver knows no deadline: it has a thread, which may be left behind.
+    The system's resolver knows no deadline: it has a thread, which may be left behind. Where no
+    thread can be started it has this one, for as long as it takes.
     """
     import socket
 
-    found: Any = TimeoutError()
+    found: Any = TimeoutError(f"its look-up had no answer within {seconds:.3g} s")
     done = _thread.allocate_lock()
 
     def ask() -> None:
@@ -3232,13 +3273,16 @@ def look_up(host: str, exchange: Exchange) -> list[str]:
         done.release()
 
     done.acquire()
-    _thread.start_new_thread(ask, ())
-    done.acquire(timeout=exchange.remaining_seconds())
+    try:
+        _thread.start_new_thread(ask, ())
+    except RuntimeError:
+        ask()
+    done.acquire(timeout=seconds)
     if isinstance(found, OSError):
-        if found.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)):
-            return []
-        raise found
-    return [address[0] for *_, address in found]
+        if found.errno not in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)):
+            return [], f"{host}: {cause_of(found)}"
+        found = []
+    return [address[0] for *_, address in found], f"{host} does not exist"
 
 
 def environment_proxies() -> dict[str, str]:
@@ -3293,11 +3337,13 @@ class HttpTransport:
     None for those of the environment.
     """
 
+    name_seconds = LOOK_UP_SECONDS
+
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        # By host: until when the resolver's answer holds (monotonic), and its IP addresses.
-        self.pins: dict[str, tuple[float, list[str]]] = {}
+        # By host: until when a look-up holds (monotonic), its IP addresses, or why there are none.
+        self.pins: dict[str, tuple[float, list[str], str]] = {}
         self.tls_context: ssl.SSLContext | None = None
         self.exchange = Exchange(0.0)  # the last one
 
@@ -3340,6 +3386,8 @@ class HttpTransport:
         refusal = host_refusal(target.host)  # also behind a proxy
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
+        if sys.platform in WEBASSEMBLY:
+            raise TransportError("there are no sockets here, want Bot(transport=...)", final=True)
         proxies = environment_proxies() if self.proxies is None else self.proxies
         port = target.port or DEFAULT_PORTS[target.scheme]
         site = UrlParts(target.scheme, None, target.host, port, "", "")
@@ -3349,16 +3397,18 @@ class HttpTransport:
         """Of the site, refused if any is not public; or of the proxy, whatever they are."""
         _, site, proxy = route
         host = (proxy or site).host.strip("[]")
-        held_until, addresses = self.pins.get(host, (-math.inf, []))
+        held_until, addresses, trouble = self.pins.get(host, (-math.inf, [], ""))
         if time.monotonic() >= held_until:
-            addresses = look_up(host, exchange)
+            seconds = min(exchange.remaining_seconds(), self.name_seconds)
+            addresses, trouble = look_up(host, seconds)
             if len(self.pins) >= MAX_PINS:
                 self.pins.clear()
-            self.pins[host] = time.monotonic() + PIN_SECONDS, addresses
+            self.pins[host] = time.monotonic() + PIN_SECONDS, addresses, trouble
         if not addresses:
-            is_known = any(pinned for _, pinned in self.pins.values())  # some other name is
-            hint = "" if is_known else ", or there is no network"
-            raise ValueError(f"{host} does not exist{hint}")
+            # The list's name has none either.
+            if len(self.pins) > 1 and not any(pinned for _, pinned, _ in self.pins.values()):
+                trouble += "; there seems to be no network"
+            raise ValueError(trouble)
         if not self.allow_private and proxy is None:
             for refusal in filter(None, map(address_refusal, addresses)):
                 raise TransportError(f"{host}: {refusal}", final=True, refused=True)
@@ -3401,6 +3451,8 @@ class HttpTransport:
         with exchange.during("answer"):
             answer = exchange.answer(request.method)
             received = header_pairs(answer)
+            if answer.status in (204, 304):  # RFC 9112 6.3: no body, whatever its headers say
+                answer.chunked = False
         if answer.status == 407 and plain_proxy:
             raise TransportError("proxy: wants other credentials (407)", final=True)
         body, is_cut = b"", False
@@ -3466,6 +3518,19 @@ if TYPE_CHECKING:
 Clock = Any  # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
 
 
+def clock_of_system() -> Callable[[], float]:
+    """Seconds that go on while the machine sleeps, where it has such a clock.
+
+    `time.monotonic` stands still then: after a night the list would count as fresh.
+    """
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):  # of Linux, of macOS
+        with suppress(AttributeError, OSError):
+            read = partial(time.clock_gettime, getattr(time, name))
+            read()
+            return read
+    return time.monotonic
+
+
 class SystemClock:
     """The clock of a real run."""
 
@@ -3474,7 +3539,7 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    monotonic = staticmethod(time.monotonic)
+    monotonic = staticmethod(clock_of_system())
     time = staticmethod(time.time)
 
 
@@ -3761,7 +3826,7 @@ class BlocklistStore(PolicyStore):
 
     def _load_list(self) -> None:
         """The list of the cache, or the one before it where that does not hold."""
-        for name in (self._origin, f"{self._origin} before"):
+        for name in (self._origin, self._origin + BEFORE):
             entry = self._cache.load("blocklist", name)
             fetched_at = as_number(entry.get("fetched_at")) if isinstance(entry, dict) else NEVER
             if fetched_at <= self.state.fetched_at:  # what is in force is as new
@@ -3777,7 +3842,7 @@ class BlocklistStore(PolicyStore):
 
     def is_lost(self) -> bool:
         """Whether a list was held once and cannot be used: then R3b must not open the gate."""
-        names = (self._origin, f"{self._origin} before")
+        names = (self._origin, self._origin + BEFORE)
         return self.blocklist is None and any(self._cache.exists("blocklist", n) for n in names)
 
     def _note(self, **changes: Any) -> None:
@@ -3837,9 +3902,8 @@ class BlocklistStore(PolicyStore):
 
     def _adopt(self, blocklist: Blocklist) -> None:
         """The list is in force. The one before it stays on disk, so that one is always whole."""
-        before = self._cache.load("blocklist", self._origin)
-        if before is not None:
-            self._cache.store("blocklist", f"{self._origin} before", before)
+        if self._cache.load("blocklist", self._origin) is not None:
+            self._cache.set_aside("blocklist", self._origin)
         now = max(self._now(), self.state.fetched_at + 0.001)  # the clock may have gone back
         entry = {"fetched_at": now, "list": blocklist.to_entry(), **self._validators._asdict()}
         self._cache.store("blocklist", self._origin, entry)
@@ -4935,12 +4999,15 @@ class Fetcher:
         if self.options.allow_private:
             return None
         reason = host_refusal(split_url(visit.wire).host)
+        began_at = self.now()
         try:
             if not reason and hasattr(self._transport, "resolve"):
                 self._transport.resolve(visit.wire, self.options.timeout)
         except TransportError as error:
-            if error.refused:  # a name that does not exist fails later, by itself
+            if error.refused:
                 reason = error.reason
+            else:  # It fails later, by itself, and is not put off since the look-up took so long.
+                visit.root.started_at += self.now() - began_at
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         return Decision(False, visit.url, "address", reason) if reason else None
@@ -7608,7 +7675,9 @@ class Sandbox:
         class Server(ThreadingHTTPServer):
             def handle_error(self, *arguments: Any) -> None:
                 """A client may hang up at any time; what else goes wrong is shown."""
-                if not isinstance(sys.exc_info()[1], OSError):
+                if not isinstance(
+                    sys.exc_info()[1], (OSError, RuntimeError)
+                ):  # or no thread is left
                     super().handle_error(*arguments)
 
         self._server = Server(("127.0.0.1", 0), Handler)
@@ -7616,7 +7685,11 @@ class Sandbox:
         self.origin = f"http://127.0.0.1:{self.port}"
         self.reset_answers()
         poll_seconds = 0.02
-        _thread.start_new_thread(self._server.serve_forever, (poll_seconds,))
+        try:
+            _thread.start_new_thread(self._server.serve_forever, (poll_seconds,))
+        except RuntimeError as error:
+            self._server.server_close()
+            raise OSError(str(error)) from None
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -8360,7 +8433,7 @@ def measured(start: Callable[[], Run], check: str) -> Check:
     try:
         run = start()
     except OSError as error:
-        return Check(clause, name, "skip", f"no folder or socket is to be had: {error}")
+        return Check(clause, name, "skip", f"no folder, socket or thread is to be had: {error}")
     try:
         with closing(run):
             observed = run.take(steps)
@@ -8369,6 +8442,18 @@ def measured(start: Callable[[], Run], check: str) -> Check:
     except Exception as error:  # noqa: BLE001
         return Check(clause, name, "fail", f"{type(error).__name__}: {error}")
     return Check(clause, name, "pass", observed)
+
+
+def in_threads(function: Callable[..., T], *values: Iterable[Any]) -> Iterator[T]:
+    """As `map`, with the calls beside each other. OutOfReach: no thread can be started."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor() as pool:
+        try:
+            results = pool.map(function, *values)
+        except RuntimeError as error:
+            raise OutOfReach(f"no thread can be started: {error}") from None
+        yield from results
 
 
 # 19c. Spec 9.1.2 to 9.1.4 by its words: as slow as that is, and without section 5. And the
@@ -8704,13 +8789,10 @@ class ScenarioRun(Run):
 
     def threads(self, urls: str) -> int:
         """The most requests at once where each URL has a bot and a thread of its own."""
-        from concurrent.futures import ThreadPoolExecutor
-
         self.publisher.latency = 0.1  # seconds
         targets = list(map(self.long_url, urls.split()))
         bots = [self.bot_of() for _ in targets]
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(Bot.fetch, bots, targets))
+        list(in_threads(Bot.fetch, bots, targets))
         self.publisher.hits.clear()
         return self.publisher.most_at_once
 
@@ -8782,12 +8864,9 @@ class ProcessRun(ScenarioRun):
 
     def process(self, text: str) -> str:
         """The command for each URL, all at once, so many seconds later by their wall clock."""
-        from concurrent.futures import ThreadPoolExecutor
-
         seconds, *urls = text.split()
-        with ThreadPoolExecutor() as pool:
-            said = pool.map(self.command, itertools.repeat(seconds), map(self.long_url, urls))
-            return " ".join(said)
+        targets = map(self.long_url, urls)
+        return " ".join(in_threads(self.command, itertools.repeat(seconds), targets))
 
     def command(self, seconds: str, url: str) -> str:
         """What one process makes of a target."""
@@ -8939,13 +9018,14 @@ def offline_checks(real_pace: bool = True) -> Iterator[Check]:
 
     Without `real_pace` no process is started and nobody waits: about a second.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     for check in SCENARIOS.split("\n\n"):
         yield measured(ScenarioRun, check)
     if real_pace:
-        with ThreadPoolExecutor() as pool:
-            yield from pool.map(partial(measured, ProcessRun), PROCESSES.split("\n\n"))
+        take, checks = partial(measured, ProcessRun), PROCESSES.split("\n\n")
+        try:
+            yield from in_threads(take, checks)
+        except OutOfReach:  # as each of them says
+            yield from map(take, checks)
 
 
 # 19g. R13: who runs this.
@@ -9315,6 +9395,8 @@ def check_jobs(jobs: int, options: Options) -> None:
     """ValueError: what other processes cannot have, or are not to be."""
     if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
         raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
+    if jobs > 1 and sys.platform in WEBASSEMBLY:
+        raise ValueError(f"jobs is {jobs} and there are no processes here, want 1")
     for name in ("transport", "clock", "interactive"):
         if getattr(options, name):
             raise ValueError(f"jobs is {jobs} and {name} is given, want jobs=1 with it")
@@ -10503,6 +10585,28 @@ def make_blocking(stream: Any) -> None:
         os.set_blocking(stream.fileno(), True)
 
 
+def buffer_stdout() -> None:
+    """With PYTHONUNBUFFERED one write may take a part alone, and nobody would hear of the rest."""
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        whole = io.BufferedWriter(sys.stdout.detach())  # type: ignore[union-attr]
+        sys.stdout = io.TextIOWrapper(whole, encoding, errors, line_buffering=True)
+        # As that of the interpreter it may hold what a full disk refused; else 3.14 raises that.
+        sys.__stdout__ = sys.stdout  # type: ignore[misc]
+
+
+def end_torn_line() -> None:
+    """What a full disk cut off is not the beginning of our first line."""
+    with suppress(AttributeError, OSError, ValueError):  # closed, no file, empty, or unreadable
+        number = sys.stdout.fileno()
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            # On Linux this opens the file anew: `>>` opened it for writing alone.
+            with open(f"/proc/self/fd/{number}", "rb") as file:
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    sys.stdout.write("\n")
+
+
 # --- What is shown ------------------------------------------------------------
 
 
@@ -10561,11 +10665,11 @@ class TickingClock(SystemClock):
         self._tick = tick
 
     def sleep(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
+        until = self.monotonic() + seconds
         while seconds > 0.0:
             self._tick(seconds)
             time.sleep(min(seconds, STATUS_TICK_SECONDS))
-            seconds = until - time.monotonic()
+            seconds = until - self.monotonic()
 
 
 class Command:
@@ -10584,10 +10688,13 @@ class Command:
         self.started_at = self.clock.monotonic()
         self.bot: Bot | None = None
         make_blocking(sys.stdout)
+        buffer_stdout()
 
     def run(self) -> int:
         """The exit code."""
         self.collect_targets()
+        if self.options.mode != "body":
+            end_torn_line()
         try:
             getattr(self, self.options.mode)()
         finally:
