@@ -14,6 +14,7 @@ import contextlib
 import copy
 import doctest
 import errno
+import faulthandler
 import functools
 import gzip
 import http.client
@@ -212,6 +213,36 @@ def publisher():
     """The loopback publisher; a bot of `allow_private=True, origin=publisher.origin` sees it."""
     with wr.Sandbox(crawl_delay=0.0) as sandbox:
         yield sandbox
+
+
+LONGEST_TEST_SECONDS = 120.0
+
+
+@contextmanager
+def time_limit(seconds):
+    """What takes longer fails: where there is SIGALRM the test alone, else the whole run."""
+
+    def give_up(*signal_and_frame):
+        pytest.fail(f"it hung for {seconds:g} s")  # no Exception, which a bot would survive
+
+    if not hasattr(signal, "SIGALRM"):
+        faulthandler.dump_traceback_later(seconds, exit=True)
+        yield
+        faulthandler.cancel_dump_traceback_later()
+        return
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(autouse=True)
+def no_test_hangs():
+    with time_limit(LONGEST_TEST_SECONDS):
+        yield
 
 
 class AnHourAgo:
@@ -5550,7 +5581,7 @@ class TestRobots2InTheBot:
             ("robots2", "robots2.txt line 4: Disallow: /x/"),
         ]
         rows = list(bot.explain(bot.may_fetch(PLACE + "/x", wait=False)))
-        assert ("robots.txt", "allowed_explicit, group *: robots.txt line 2: Allow: /x") in rows
+        assert ("robots.txt", "allowed_explicit, group *, line 2: Allow: /x") in rows
 
 
 class TestReadings:
@@ -7827,6 +7858,11 @@ class TestCommandLine:
             ("--delay 5 x", "each host has its own pace"),
             ("--xyz x", "--xyz is no option, want one that --help shows"),
             ("-z x", "-z is no option, want one that --help shows"),
+            ("-o page.html x", "-o is no option, want --body URL > FILE"),
+            ("--output=page.html x", "--output is no option, want --body URL > FILE"),
+            ("-L x", "-L is no option, redirects are always followed, each hop through every gate"),
+            ("-i x", "-i is no option, want --json for what the headers say, or --input FILE"),
+            ("-k x", "-k is no option, certificates are always verified"),
             ("--max-wait", "expected one argument, want it as --help shows it"),
             ("--json=yes x", "ignored explicit argument 'yes', want it as --help shows it"),
             ("--max-wait soon x", "--max-wait is 'soon', want seconds (90), units (30s, 5m, 1h30m"),
@@ -8166,6 +8202,52 @@ class TestResultLines:
         assert done.code == 1 and lines_of(done)[0] == ("WAIT", "R5", DOC)
         assert "again at 2026-05-24T00:00:0" in done.out and DOC not in world.asked()
 
+    def test_check_says_that_a_run_would_skip_the_target(self, run, world):
+        world.web[DOC] = "x"
+        run(DOC)
+        world.at += 720
+        done = run("--check", DOC)
+        told = "; a run would skip it until 2026-05-23T01:00:00Z: asked 12 min ago"
+        assert done.code == 0 and told in done.out.splitlines()[0] and "(R8)" in done.out
+        assert told in json.loads(run("--check", "--json", DOC).out)["reason"]
+        assert told not in run("--check", "--force", DOC).out
+        assert told not in run("--check", "--min-age", "5m", DOC).out
+        world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /"
+        world.at += DAY
+        assert "would skip" not in run("--check", DOC).out
+
+    def test_check_names_what_could_not_be_asked(self, run, world):
+        error = wr.TransportError("name: there seems to be no network", final=True)
+        world.web.update({BLOCKLIST_URL: error, TOP + "/robots.txt": error})
+        done = run("--check", DOC)
+        line = done.out.splitlines()[0]
+        assert done.code == 1 and line.startswith(f"OK    -        {DOC}  robots.txt: name: there")
+
+    def test_a_rule_is_named_once(self, run, world):
+        world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /no\nAllow: /page"
+        lines = run("--check", DOC, TOP + "/no").out.splitlines()
+        said = [" ".join(line.split()) for line in lines if line.split()[0] == "robots.txt"]
+        assert said == [
+            "robots.txt allowed_explicit, group *, line 3: Allow: /page",
+            "robots.txt line 2: Disallow: /no",
+        ]
+
+    @pytest.mark.parametrize("mode", [[], ["--check"], ["--discover"]])
+    def test_a_file_in_the_place_of_a_url_is_an_input(
+        self, run, world, tmp_path, monkeypatch, mode
+    ):
+        (tmp_path / "targets.txt").write_text(DOC)
+        monkeypatch.chdir(tmp_path)
+        done = run(*mode, "targets.txt")
+        assert (done.code, world.hits) == (1, []) and lines_of(done)[0][0] == "FAIL"
+        assert done.out.endswith("  it is a file, want --input targets.txt\n")
+        assert "did you mean https://other.txt" in run(*mode, "other.txt").out
+
+    def test_what_is_over_the_limit_names_the_option(self, run, world):
+        world.web[DOC] = "x" * 3000
+        assert run("--max-bytes", "2k", DOC).out.endswith("  more than 2 KiB (--max-bytes)\n")
+        assert "more than 2999 bytes (--max" in run("--force", "--max-bytes", "2999", DOC).out
+
     def test_check_says_when_the_next_request_may_leave(self, run, world):
         world.web[DOC] = "x"
         run(DOC)
@@ -8327,6 +8409,17 @@ class TestBody:
         assert (code, out) == (0, data)
         assert err.startswith(f"OK    200      {DOC}  {len(data)} byte")
         assert err.count("\n") == 1
+
+    @pytest.mark.parametrize("second", ["skipped", "unread", "failed"])
+    def test_the_line_says_that_nothing_was_written(self, run, world, monkeypatch, second):
+        world.web[DOC] = {"unread": answer("x", content_type="image/png"), "failed": 404}.get(
+            second, "x"
+        )
+        if second == "skipped":
+            run(DOC)
+        code, out, err = self.body(monkeypatch, DOC)
+        assert (code, out) == (1, b"") and "nothing was written" in err
+        assert second != "skipped" or "with --force" in err
 
     def test_it_asks_without_validators(self, run, world, monkeypatch):
         world.web[DOC] = answer("words", etag='"1"')
@@ -8620,6 +8713,23 @@ class TestSignals:
         finally:
             process.kill()
             process.stdout.close()
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process")
+    def test_jobs_without_file_handles_tell_each_target_and_what_to_raise(
+        self, publisher, tmp_path
+    ):
+        import resource
+
+        targets = [f"{publisher.origin}/{number}" for number in range(2)]
+        others = [f"http://127.0.0.{number}:1/" for number in range(2, 6)]
+        words = [*here(publisher, tmp_path), "--jobs", "5", *targets, *others]
+        limits = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (9, 9))
+        process = spawn(*words, preexec_fn=limits)
+        out, err = process.communicate(timeout=30)
+        lines = out.decode().splitlines()
+        assert process.returncode == 1 and b"Traceback" not in err
+        assert sorted(line.split()[2] for line in lines) == sorted(targets + others)
+        assert any("raise `ulimit -n`" in line for line in lines)
 
     def test_a_closed_pipe_ends_it_quietly(self, slow):
         process = spawn(*slow)
@@ -9480,6 +9590,16 @@ print(sorted((result.outcome, result.gate, result.body) for result in results))
         first = world.bot().fetch("nonsense")
         first.warnings.append("mine")
         assert world.bot().fetch("nonsense").warnings == []
+
+    @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="it would end the run")
+    def test_a_test_that_hangs_fails(self, world):
+        def hang(request):
+            while True:
+                time.sleep(0.01)
+
+        world.web["https://a.test/"] = hang
+        with pytest.raises(pytest.fail.Exception, match="it hung for 0.1 s"), time_limit(0.1):
+            world.bot().fetch("https://a.test/")
 
     def test_the_tests_go_through_public_names(self):
         text = Path(__file__).read_text("utf-8")

@@ -2008,6 +2008,18 @@ def spell_seconds(seconds: float) -> str:
     return f"{round(max(0.0, seconds), 1):g} s"
 
 
+def spell_bytes(count: int) -> str:
+    """A size for people, in the largest unit that is exact.
+
+    >>> spell_bytes(10 * 2**20), spell_bytes(2999)
+    ('10 MiB', '2999 bytes')
+    """
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count % size == 0:
+            return f"{count // size} {unit}"
+    return f"{count} bytes"
+
+
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
 # Validators, and what an answer of the network leaves of a policy document.
 
@@ -2520,7 +2532,7 @@ def whole_document(ending: Ending, limit: int) -> Response:
 
 def spell_rule(rule: Rule) -> str:
     field = "Allow" if rule.allow else "Disallow"
-    return f"robots.txt line {rule.line}: {field}: {printable(rule.value, 120)}"
+    return f"line {rule.line}: {field}: {printable(rule.value, 120)}"
 
 
 def robots_source(state: RobotsState, now: float) -> str:
@@ -2541,7 +2553,7 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
     verdict, rule = robots.ruling(target)
     reason = "robots.txt has no group for us"
     if rule is not None:
-        reason = spell_rule(rule)
+        reason = f"robots.txt {spell_rule(rule)}"
     elif robots.group is not None:
         reason = f"no rule of the group {printable(robots.group, 60)} matches"
     is_denied = verdict is Verdict.DISALLOWED_EXPLICIT
@@ -4452,7 +4464,7 @@ def conclude(visit: Visit, ending: Ending) -> Result:
 def trouble_of(visit: Visit, answer: Response) -> str:
     """Why an answer is no success, "" where it is one."""
     if answer.truncated:
-        return f"more than {visit.fetcher.options.max_bytes} bytes"
+        return f"more than {spell_bytes(visit.fetcher.options.max_bytes)} (--max-bytes)"
     if answer.status == 206:
         return "the server sent a part (206) that nobody asked for"
     if 200 <= answer.status < 300 or (answer.status == 304 and any(visit.validators)):
@@ -7245,6 +7257,16 @@ class Bot(Fetcher):
 
     # --- For --check ------------------------------------------------------
 
+    def with_floor(self, decision: Decision, min_age: float) -> Decision:
+        """An allowance that says what keeps a run from asking all the same (R8)."""
+        known = self.sources.load(canonical_url(decision.url))
+        reason = too_soon(known, min_age, self.now())
+        if not reason:
+            return decision
+        due_at = iso_utc(known.asked_at + min_age)
+        reason = f"{decision.reason}; a run would skip it until {due_at}: {reason}"
+        return decision._replace(reason=reason)
+
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, up to the one that refused: (gate, what it said)."""
         wire = wire_url(decision.url)
@@ -7252,7 +7274,7 @@ class Bot(Fetcher):
         if decision.group is not None:
             robots += f", group {decision.group}"
         if decision.rule is not None and decision.gate != "robots2":  # else it is robots2's
-            robots += f": {spell_rule(decision.rule)}"
+            robots += f", {spell_rule(decision.rule)}"
         signals = [f"{name}={said}" for name, said in decision.content_signals.items()]
         facts = [
             ("R3", "blocklist", self._explained_list()),
@@ -7266,7 +7288,7 @@ class Bot(Fetcher):
         ]
         for gate, name, said in facts:
             if gate == decision.gate:
-                yield name, decision.reason
+                yield name, decision.reason.removeprefix(f"{name} ")
                 return
             if said:
                 yield name, said
@@ -9211,6 +9233,8 @@ def run_findings(bot: Bot, assignment: Assignment) -> Findings:
 def check_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
         decision = bot.may_fetch(url, wait=False)
+        if decision:
+            decision = bot.with_floor(decision, assignment.min_age)
         explained: list[tuple[str, str]] = []
         if assignment.explains and (decision or decision.gate):  # else it is no URL
             explained = list(bot.explain(decision))
@@ -9234,7 +9258,7 @@ def decision_behind(result: Result) -> Decision:
     if result.gate:
         reason = result.reason
     elif result.rule:
-        reason = spell_rule(result.rule)
+        reason = f"robots.txt {spell_rule(result.rule)}"
     fields.update(allowed=False, url=result.final_url, reason=reason)
     return Decision(**fields)
 
@@ -9322,10 +9346,19 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int, tick: Tick | No
     failed_at = bot.refresh_blocklist()  # R10: once for all of them
     workers: dict[Any, Worker] = {}
     try:
+        unstarted: list[str] = []
+        trouble = ""
         with signals_held_back():
             for share in shares:
                 task = assignment._replace(urls=share, adopts=False)
-                start_worker(bot, task, failed_at, workers)
+                try:
+                    start_worker(bot, task, failed_at, workers)
+                except OSError as error:
+                    unstarted += share
+                    trouble = error.strerror or str(error)
+        reason = f"no process for it ({trouble}), raise `ulimit -n` and `-u`, or want fewer --jobs"
+        for url in unstarted:
+            yield lost_finding(bot, assignment.mode, url, reason)
         while workers:
             for connection in wait(list(workers), STATUS_TICK_SECONDS):
                 yield from heard(bot, assignment.mode, workers, connection)
@@ -10539,8 +10572,11 @@ NEAREST = {
     "agent": "the User-Agent is always the bot's own",
     "delay": "each host has its own pace (--max-wait bounds what is waited for)",
     "cache": "want --cache-dir",
-    "out": "want --body, or the shell's > FILE",
     "thread": "want --jobs",
+    "-o": "want --body URL > FILE",
+    "-k": "certificates are always verified",
+    "-L": "redirects are always followed, each hop through every gate",
+    "-i": "want --json for what the headers say, or --input FILE for targets",
 }
 
 
@@ -10931,10 +10967,14 @@ class Command:
             exit_code = 1  # R8
         if result.retry_at and outcome != "skipped":
             said.append(f"again at {iso_utc(result.retry_at)}")
+        if is_misplaced_file(result.url):
+            said = [f"it is a file, want --input {result.url}"]
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         if result.ok and result.read:  # else the line says why already
             said += result.warnings
+        if self.options.mode == "body" and not result.body:
+            said.append("nothing was written")
         code = result.status or result.gate
         self.show_outcome(result, outcome, code, result.url, said, exit_code)
 
@@ -10959,10 +10999,11 @@ class Command:
             raise Misuse(f"--body has {len(self.targets)} targets, want one")
         with self.open_bot() as bot:
             for result in bot.run(self.targets, self.min_age(), fresh=True):
-                is_whole = result.outcome == "fetched" and result.body != b""
-                self.show_result(result, exit_code=0 if is_whole else 1)
-                if is_whole:
+                if result.outcome == "fetched" and result.body:
+                    self.show_result(result)
                     self.write_body(result)
+                else:
+                    self.show_result(result, exit_code=1)
 
     def write_body(self, result: Result) -> None:
         """As it came; on a terminal as text that moves no cursor."""
@@ -10985,6 +11026,8 @@ class Command:
             outcome = "fetched"
         elif decision.gate is None:
             outcome = "failed"
+            if is_misplaced_file(decision.url):
+                said = [f"it is a file, want --input {decision.url}"]
         elif decision.retry_at:
             outcome = "deferred"
             said.append(f"again at {iso_utc(decision.retry_at)}")
@@ -11094,6 +11137,11 @@ class Command:
         self.show_object(document)
         if not document["conformant"]:
             self.codes.add(1)
+
+
+def is_misplaced_file(target: str) -> bool:
+    """Whether a target without a scheme is a file, which --input would read."""
+    return "://" not in target and os.path.isfile(target)
 
 
 @contextmanager
