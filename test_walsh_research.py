@@ -9196,6 +9196,35 @@ class TestSandbox:
 # Quiet ways to break the file: the clause and what is broken, then a text of it, which occurs
 # exactly once, and what takes its place. A star: what real processes and sockets show.
 BREAKS = r"""
+R2 a hop to another host skips its robots.txt | mode = self.options.robots_mode
+  => mode = "ignore" if visit.host != host_key(visit.url) else self.options.robots_mode
+R2 robots.txt follows one redirect | = MAX_ROBOTS_REDIRECTS => = 1
+R2a a longer token is ours | if name and token.startswith(name)]
+  => if name and (token.startswith(name) or name.startswith(token))]
+R2a CR ends no line | body[:MAX_ROBOTS_BYTES].decode( => body[:MAX_ROBOTS_BYTES].replace(b"\r", b" ").decode(
+R2b a query is not compared | (path or "/") + mark + query => (path or "/")
+R2 a thousand octets of a path | target, _, _ = target.partition("#") => target = target[:1000]
+R3 a hop is not looked up | in CANONICAL_KINDS: => in CANONICAL_KINDS or visit.redirects:
+R3 a retry is not looked up | in CANONICAL_KINDS: => in CANONICAL_KINDS or visit.retries:
+R3 the robots.txt of a listed host is asked | in CANONICAL_KINDS:
+  => in (*CANONICAL_KINDS, "robots"):
+R3 a thousand entries | checked_entries(document, schema)): => checked_entries(document, schema)[:1000]):
+R3b a list that is lost opens the gate | if store.is_lost(): => if False:
+R3c required is not checked | return all(name in value for name in names) => return True
+R3c items are not checked | yield (number,), schema["items"], => yield (number,), True,
+R3c majors 0 and 3 | lazy_re(BLOCKLIST_CONTRACT + => lazy_re(BLOCKLIST_CONTRACT[:-1] + "[013]" +
+R5 no back-off after 429 | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (503,)
+R5 no back-off at a hop | if answer.status in BACKOFF_STATUSES:
+  => if answer.status in BACKOFF_STATUSES and not self.redirects:
+R5 no dates of RFC 850 | [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) => [a-z]{{3}} [0-9]{{4}})
+R6 styles and fonts are read | image font audio => image audio
+R7 all trailing slashes go | parts.path.removesuffix("/") => parts.path.rstrip("/")
+R7 a lone Last-Modified is not sent | if re.fullmatch(header_text, value)}
+  => if validators[0] and re.fullmatch(header_text, value)}
+R8 a failure has no floor | if is_due or not is_fresh(known.asked_at
+  => if is_due or known.failure or not is_fresh(known.asked_at
+R1* another name under TLS | headers.update(request.headers)
+  => headers.update(request.headers, **{"User-Agent": "x"} if site.scheme == "https" else {})
 R1 another version | = "Mozilla/5.0 => = "Mozilla/4.0
 R1 no name on conditional requests | USER_AGENT,  # R1: => USER_AGENT * (not any(validators)),  #
 R1* no name on a CONNECT | authority, "User-Agent": USER_AGENT, => authority,
