@@ -22,6 +22,7 @@ import http.server
 import importlib.util
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -1843,6 +1844,35 @@ class TestR3b:
             world.bot().fetch(A)
             assert len(world.asked(BLOCKLIST_URL)) == asked
 
+    def test_each_run_on_a_list_that_cannot_be_asked_for_says_so_once(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: "x", A + "2": "x"})
+        world.web[ORIGIN + "/busy"] = answer(status=429, retry_after=365 * 86400)
+        world.bot().fetch(ORIGIN + "/busy")
+        world.web[BLOCKLIST_URL] = blocklist("a.test")
+        lines = []
+        resident = world.bot(warn=lines.append)
+        for day in (1, 2, 40):
+            world.at = NOW + day * DAY
+            for bot in (world.bot(warn=lines.append), resident):
+                assert {result.ok for result in bot.run([A, A + "2"], min_age=0.0)} == {True}
+                assert len(lines) == 1, lines
+                assert "wal.sh answered 429" in lines[0] and "2027-05-23" in lines[0]
+                assert "of 2026-05-23T00:00:00Z" in lines.pop() and bot.fetch(B).gate == "R3"
+        world.at = NOW + 366 * DAY
+        assert resident.fetch(A).gate == "R3" and not lines
+
+    def test_a_hold_that_was_set_under_a_wrong_clock_counts_from_now(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: "x"})
+        world.bot().fetch(A)
+        world.at = NOW + 50 * 365 * DAY
+        world.web[BLOCKLIST_URL] = answer(status=503, retry_after=7200)
+        assert world.bot().fetch(B).gate == "R3"
+        world.at = NOW + DAY
+        world.web[BLOCKLIST_URL] = blocklist("a.test")
+        assert world.bot().fetch(A).ok, "the hold stands, though not for fifty years"
+        world.at += 7300
+        assert world.bot().fetch(A).gate == "R3"
+
     def test_while_nothing_was_held_every_process_tries(self, world):
         world.web.update({BLOCKLIST_URL: [500, blocklist("a.test")], A: "x"})
         assert world.bot().fetch(A).ok
@@ -2339,6 +2369,45 @@ class TestRareFair:
 
 
 class TestRareR2:
+    def held_back(self, world, paths):
+        """A page of www keeps back the host to which its apex redirects its robots.txt."""
+        www = "https://www.a.test/"
+        busy = answer(status=429, retry_after=7200)
+        world.web.update({www + "busy": busy, A + "robots.txt": moved(www + "robots.txt")})
+        world.web[www + "robots.txt"] = "User-agent: *\nDisallow: /private\n"
+        world.web.update({A + path: "x" for path in paths})
+        assert world.bot().fetch(www + "busy").gate == "R5"
+
+    def test_a_robots_txt_that_leads_to_a_host_held_by_another_page_defers(self, world):
+        self.held_back(world, ["private", "open"])
+        for path in ("private", "open"):
+            result = world.bot().fetch(A + path)
+            assert (result.outcome, result.gate) == ("deferred", "R5"), result
+            assert result.retry_at == pytest.approx(NOW + 7200, abs=1)
+        world.at = NOW + 7201
+        assert world.bot().fetch(A + "private").gate == "R2" and world.bot().fetch(A + "open").ok
+        assert A + "private" not in world.asked()
+
+    def test_a_robots_txt_that_is_put_off_so_is_asked_for_once_by_all_targets(self, world):
+        paths = [f"p{number}" for number in range(50)]
+        self.held_back(world, paths)
+        bot = world.bot()
+        results = list(bot.run([A + path for path in paths]))
+        assert {(result.outcome, result.gate) for result in results} == {("deferred", "R5")}
+        assert world.asked().count(A + "robots.txt") == 1
+        world.at = NOW + 7201
+        assert all(result.ok for result in bot.run([A + path for path in paths], min_age=0.0))
+
+    def test_another_site_s_robots_txt_that_is_held_is_not_this_one_s_failure(self, world):
+        home = "https://www.a.test/robots.txt"
+        world.web.update({home: answer(status=503, retry_after=7200), A: "x"})
+        world.web[A + "robots.txt"] = moved("https://www.a.test/r")
+        world.web["https://www.a.test/r"] = CLOSED
+        assert world.bot().fetch("https://www.a.test/").gate == "R5"
+        assert world.bot().fetch(A).gate == "R5"
+        world.at = NOW + 7201
+        assert world.bot().fetch(A).gate == "R2" and A not in world.asked()
+
     def test_a_robots_txt_whose_hop_came_too_late_is_not_out_of_reach(self, world):
         hop = answer(status=302, location="/r", seconds=8)
         world.web.update({A: "x", A + "robots.txt": hop, A + "r": "User-agent: *\nDisallow: /\n"})
@@ -3127,6 +3196,20 @@ class TestR2bPaths:
     def test_what_is_no_rule(self, line):
         assert robots_of("Allow: /a", line).rules == [wr.Rule(True, "/a", 2)]
 
+    def test_43_000_distinct_rules_are_held_within_16_mib(self):
+        names = list(
+            map("".join, itertools.product("abcdefghijklmnopqrstuvwxyz0123456789", repeat=3))
+        )
+        for pattern in ("Allow:{}\n", "allow:{}*\n"):
+            lines = map(pattern.format, names[:43_000])
+            body = ("User-agent: *\n" + "".join(lines)).encode()
+            tracemalloc.start()
+            robots = wr.RobotsTxt.parse(body)
+            held = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            assert len(robots.rules) == 43_000 and held < 16 * 2**20
+            assert held / 2 < robots.held_bytes < 2 * held
+
     def test_only_line_feeds_and_carriage_returns_end_a_line(self):
         for character in "\u2028\x85\x0b\x0c\x1c":
             rules = robots_of(f"# {character}Disallow: /", "Allow: /").rules
@@ -3198,6 +3281,7 @@ class TestR2cDoubt:
         assert time.process_time() - start < 5
         below = [line.replace("/*", "/x/*") for line in lines]
         assert robots_of(*below).allows("/" + "a" * 60_000)  # no rule of theirs can match
+        assert robots_of("Allow: /y/*a$", *below).allows("/y/" + "a" * 60_000)
         below += ["Disallow: /", "Allow: /*zzz"]
         assert not robots_of(*below).allows("/" + "a" * 60_000)
 
@@ -3579,12 +3663,71 @@ class TestR3a:
         assert len(held) == 1 and "/blocked/0: " in held.warnings[0]
         assert not any(map(held.blocks, ["", ".", "x.example.com", "c.test", "test"]))
 
-    def test_bad_entries_lose_no_other_and_are_one_warning(self):
+    def test_bad_entries_lose_no_other_and_each_is_told_up_to_twenty(self):
         held = adopted("", "example.com", *["a b"] * 1000)
         assert len(held) == 1 and held.blocks("example.com")
-        [warning] = held.warnings
-        assert "1001 entries" in warning and "/blocked/0" in warning and is_one_line(warning)
+        assert len(held.warnings) == 21 and all(map(is_one_line, held.warnings))
+        assert "/blocked/0: ''" in held.warnings[0] and "/blocked/2: 'a b'" in held.warnings[1]
+        assert "981 more entries" in held.warnings[-1]
         assert adopted("example.com").warnings == ()
+
+    @pytest.mark.parametrize("mark", ["\u200e", "\u202a", "\u2066", "\ufeff", "\u00ad"], ids=ascii)
+    def test_a_mark_that_prints_as_nothing_hides_no_domain(self, mark):
+        for listed in (f"{mark}example.com", f" {mark} Example{mark}.com{mark}. "):
+            held = adopted(listed)
+            assert held.blocks("www.example.com") and not held.warnings
+
+    @pytest.mark.parametrize(
+        "listed",
+        [
+            "example.com;",
+            "'example.com'",
+            '"example.com"',
+            "<example.com>",
+            "\u201cexample.com\u201d",
+            "(example.com)",
+            "\u200e(example.com),",
+            "http:example.com",
+            "HTTPS:\\\\example.com",
+            "https:/example.com/a",
+            "example.com:a",
+            "(https://example.com/a)",
+        ],
+        ids=ascii,
+    )
+    def test_what_was_pasted_around_a_domain_is_told_and_blocked_where_its_meaning_is_plain(
+        self, listed
+    ):
+        held = adopted("other.test", listed)
+        assert held.blocks("www.example.com")
+        [warning] = held.warnings
+        assert "/blocked/1: " in warning and "example.com" in warning and is_one_line(warning)
+
+    @pytest.mark.parametrize(
+        "listed", ["a;b.test", "a(b).test", "a\u2026b.test", "a\u201cb.test", "a+b.test"]
+    )
+    def test_punctuation_within_a_domain_is_told(self, listed):
+        assert "/blocked/0: " in adopted(listed).warnings[0]
+
+    @pytest.mark.parametrize(
+        "listed",
+        [
+            "a-b_c.test",
+            "*.b.test:443",
+            "https://me@b.test:80/x;y?(z)=1",
+            "[2001:db8::1]:443",
+            "2001:db8::1",
+            "l\u00b7l.test",
+            "\u30a2\u30fb\u30a2.test",
+            "\u0939\u093f\u0928\u094d\u0926\u0940.test",
+            "a\u3002test\uff61",
+            "192.0.2.1:80",
+        ],
+        ids=ascii,
+    )
+    def test_what_a_domain_may_have_is_told_nobody(self, listed):
+        held = adopted(listed)
+        assert len(held) == 1 and held.warnings == ()
 
     @pytest.mark.parametrize(
         "host", ["a\u2488.example.com", "x\u2024.example.com", "xn--.example.com"]
@@ -4106,43 +4249,28 @@ class TestSchema:
             (DATE, "2026-05-23", "2026-13-23"),
             (DATE, "2026-05-23", "\u0662026-05-23"),
             ("^$", "", "\n"),
-            ("^.$", "\x85", "\u2028"),
-            ("^.$", EMOJI, "\r"),
             (r"^\w$", "_", "\u00e9"),
             (r"^\W\D$", "\u00e9\u0662", "a1"),
-            (r"^\s$", "\ufeff", "\x1c"),
-            (r"^\S$", "\x85", "\u3000"),
-            (r"^[\s]$", "\u2029", "\x1f"),
-            (r"^[^\S\n]$", "\xa0", "\n"),
-            (r"^[\S]$", "\x1c", "\ufeff"),
             (r"\bb\B", "a bc", "ab b"),
-            (r"^\B$", "", "a"),
-            ("^[^]$", "\n", ""),
-            ("^[]|b$", "b", "a"),
-            ("^[]a]|b$", "b", "a"),
-            (r"^[\w-.]+$", "a-b.c", "a b"),
-            (r"^[a-\d]$", "-", "b"),
+            (r"^[\w-]+[^$]$", "a-b.", "a-b$"),
+            (r"^[]$]\$$", "$$", "$"),
+            (r"^[\]$]$", "$", "\\"),
             (r"^[a\-c]$", "-", "b"),
             (r"^[-a]$", "-", "b"),
             (r"^[+--]$", ",", "."),
             (r"^[a&&||~~[]$", "[", "d"),
             (r"^[^\W\d_]$", "x", "_"),
-            (r"^[\x41-\u{5A}]$", "M", "m"),
             (r"^[\^\]$.]$", "]", "\\"),
-            (r"^\u{1F600}\uD83D\uDE00$", EMOJI * 2, EMOJI),
-            (r"^[\uD83D\uDE00]$", EMOJI, "\ud83d"),
-            (r"^\cJ[\b\cI]\0\v\/\-$", "\n\t\0\v/-", "JI"),
             ("^{a}]}$", "{a}]}", "a"),
-            ("^a{,2}$", "a{,2}", "aa"),
             ("^a{1,2}?$", "aa", "aaa"),
             (r"^(?<y>a|b)-\1$", "a-a", "a-b"),
-            (r"^(?:(a)|b)\1c$", "bc", "abc"),
             (r"^(?<!a)b|(?<=\$)c$", "$c", "ac"),
             (r"^(?!.*\.\.)[a-z.]+(?<!\.)$", "a.b", "a."),
             ("^#\u00e9 $", "#\u00e9 ", "#\u00e9"),
+            ("(?i)^a$", "A", "b"),
         ],
     )
-    def test_patterns_are_read_as_ECMA_262_says(self, pattern, yes, no):
+    def test_a_pattern_is_that_of_re_but_for_its_end_and_its_names(self, pattern, yes, no):
         assert is_valid(yes, {"pattern": pattern}) and not is_valid(no, {"pattern": pattern})
         assert is_valid({yes: 1, no: 2}, {"patternProperties": {pattern: {"const": 1}}})
         assert not is_valid({yes: 2}, {"patternProperties": {pattern: {"const": 1}}})
@@ -4156,19 +4284,9 @@ class TestSchema:
             r"\k<n>",
             r"\1",
             r"(a)\2",
-            r"\Aa\Z",
             r"[\Z]",
-            r"\a",
-            r"\z",
-            "(?i:a)",
-            "(?i)a",
-            "(?P<n>a)",
-            "(?#a)",
-            "(?>a)",
-            "(a)(?(1)b)",
-            "a++",
-            "a?+",
-            "a{2}+",
+            "[^]",
+            r"\u{1F600}",
             "a{2}{3}",
             "*",
             "(",
@@ -4185,7 +4303,7 @@ class TestSchema:
             "a{99999999999}",
             "(" * 20_000,
         ],
-        ids=range(34),
+        ids=range(24),
     )
     def test_a_pattern_that_is_none_or_that_re_cannot_say_is_refused(self, pattern):
         for schema in ({"pattern": pattern}, {"patternProperties": {pattern: True}}):
@@ -4534,7 +4652,6 @@ class TestR9LlmsTxt:
             [
                 wr.LlmsLink("", "Before", "https://a.test/", ""),
                 wr.LlmsLink("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
-                wr.LlmsLink("Docs", "Two", "https://x.test/a/two.md", ""),
                 wr.LlmsLink("Optional", "Four", "https://x.test/four", "fourth"),
             ],
         )
@@ -4543,7 +4660,9 @@ class TestR9LlmsTxt:
     @pytest.mark.parametrize(
         "text, links",
         [
-            ("- [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
+            ("- [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)")]),
+            ("- [A](/a): see\n  [B](/b)\n- [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
+            ("> - [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)")]),
             ("- See [A](/a)\n  - [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
             ("- [A](javascript:x) or [B](/b)", [("B", "/b", "")]),
             ("- [A](/a): one\n- [C](/a): two", [("A", "/a", "one")]),
@@ -4791,7 +4910,6 @@ DATES = {
     "Thu, 01 Jan 2004 19:48:21 GMT": "2004-01-01T19:48:21Z",
     "Thu, 1 Jan 04 19:48 +0100": "2004-01-01T18:48:00Z",
     "01 jan 1999 19:48:21 EST": "1999-01-02T00:48:21Z",
-    "Sun, 31 Dec 2023 23:59:60 PDT": "2024-01-01T06:59:59Z",
     "Thu, 01 Jan 2004": "2004-01-01T00:00:00Z",
     "Thu, 01 Jan 2004 19:48:21 GMT+0200": "2004-01-01T17:48:21Z",
     "Thu, 01 Jan 2004 19:48:21 -0530 (PST)": "2004-01-02T01:18:21Z",
@@ -4822,6 +4940,15 @@ DATES = {
     "1 jan 2004" + " " * 4000 + "!": "2004-01-01T00:00:00Z",
 }
 
+DATES.update(
+    {
+        "2004-02-29T24:00:00Z": "2004-03-01T00:00:00Z",  # ISO 8601, which Python 3.14 reads
+        "2004-12-31T24:00+02:00": "2004-12-31T22:00:00Z",
+        "9999-12-31T24:00Z": "",
+        "2004-01-01T24:00:01Z": "",
+        "2004-01-01T25:00:00Z": "",
+    }
+)
 JAPANESE, LATIN = "\u65e5\u672c\u8a9e", "d\u00e9j\u00e0 \u2014"
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
 LAUGHS = f'<!-- ]> --><!ENTITY l0 "ha"><!ENTITY q "]>">{LAUGHS}'
@@ -4920,7 +5047,7 @@ class TestFeeds:
             ('<link rel="enclosure" href="/e"/>', None),
             ('<link href="/first"/><link href="/second"/>', "/first"),
             ('<link type="application/json" href="/j"/><link type="text/html" href="/h"/>', "/h"),
-            ('<link rel="http://www.iana.org/x/ALTERNATE" href="/a"/><link href="/b"/>', "/a"),
+            ('<link rel=" ALTERNATE " href="/a"/><link href="/b"/>', "/a"),
             ('<link rel="self" href="/s"/><id>http://h.test/id</id>', "/id"),
             ('<link href="  a/../b  "/>', "/b"),
             ("<link>text</link>", "/text"),
@@ -5004,7 +5131,33 @@ class TestFeeds:
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
         body = (prefix + "\U0001f600" + part * (2**14 // len(part))).encode()
-        assert peak_bytes(wr.parse_feed, body) < 96 * len(body)
+        assert peak_bytes(wr.parse_feed, body) < 144 * len(body)
+
+    @pytest.mark.parametrize(
+        "head, part",
+        [
+            ("<rss><channel><item><title>", "<b>b</b>"),
+            ("<rss><channel>", "<item><title>some title</title><link>/a</link></item>"),
+            ('{"version":"https://jsonfeed.org/version/1.1","x":"', "some words "),
+            ('{"version":"https://jsonfeed.org/version/1.1","items":[', '{"id":"1","url":"/1"},'),
+        ],
+    )
+    def test_one_wide_letter_makes_no_second_wide_text(self, head, part):
+        body = (head + "\U0001f600" + part * (2**20 // len(part))).encode()
+        assert peak_bytes(wr.parse_feed, body) < 9 * len(body)
+
+    def test_json_of_too_many_values_is_refused_before_it_takes_memory(self):
+        body = b'{"version":"https://jsonfeed.org/version/1.1","x":[' + b"1e9," * 60_000 + b"1]}"
+        assert peak_bytes(wr.parse_feed, body) < 3 * len(body)
+        with pytest.raises(ValueError, match="60001 values, want at most 50000"):
+            wr.parse_feed(body)
+
+    def test_a_thousand_predefined_references_are_no_slips(self, monkeypatch):
+        words = "&lt;p&gt;&amp;&quot;&apos;" * 5000
+        feed = wr.parse_feed(
+            rss(f"<title>t</title><description>{words}</description>", "<title>&nbsp;b</title>")
+        )
+        assert [item.title for item in feed.items] == ["t", "b"] and not feed.warning
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
         entries = ["<link href='x'/>"] * 8000
@@ -5068,6 +5221,11 @@ class TestSitemaps:
         urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(5000))
         found = wr.parse_sitemap(pack(b"<urlset>" + urls + b"</urlset>")[:cut])
         assert found.entries[0].url == "http://s.test/0" and found.warning
+
+    def test_a_text_is_no_longer_in_the_encoding_that_it_declares(self):
+        text = "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\u65e5</loc></url></urlset>"
+        (entry,) = wr.parse_sitemap(text, "http://s.test/").entries
+        assert entry.url == "http://s.test/\u65e5"
 
     def test_lines_end_where_two_pieces_meet(self):
         line = "http://s.test/" + "a" * 49
@@ -5410,6 +5568,8 @@ class TestRobots2InTheBot:
         "text, path, gate, line",
         [
             ("crawl: no", "/", "robots2", None),
+            ("crawl: no", "/yes", "robots2", None),
+            ("crawl: ask", "/yes", "robots2", None),
             ("read: no", "/", "robots2", None),
             ("rate: 0", "/", "robots2", None),
             ("User-agent: *\nDisallow: /x", "/x", "robots2", 2),
@@ -5420,7 +5580,7 @@ class TestRobots2InTheBot:
         ],
     )
     def test_it_narrows_what_robots_txt_allows(self, world, text, path, gate, line):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no"
+        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no\nAllow: /yes"
         world.web[FILE] = text
         decision = world.bot(robots2=True).may_fetch(PLACE + path)
         assert decision.gate == gate and decision.retry_at is None
@@ -5514,6 +5674,17 @@ class TestRobots2InTheBot:
         assert bot.fetch(PLACE + "/x").ok and bot.fetch(PLACE + "/y").gate == "robots2"
         assert len(world.asked("robots2-ask")) == 2
 
+    def test_each_permission_to_request_uses_up_an_allow_once(self, world):
+        ask = PLACE + QUESTION.format("crawl")
+        world.web.update({FILE: "crawl: ask", ask: permits("allow-once"), PLACE + "/x": "a"})
+        bot = world.bot(robots2=True)
+        for asked_times in (1, 2, 3):
+            assert bot.may_fetch(PLACE + "/x", wait=True)
+            assert world.asked().count(ask) == asked_times
+        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 4
+        assert bot.may_fetch(PLACE + "/x", wait=False) and bot.may_fetch(PLACE + "/x", wait=False)
+        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 5
+
     def test_a_429_is_asked_again_later(self, world):
         world.web[FILE] = "train: ask"
         world.web[PLACE + QUESTION.format("train")] = answer(status=429, retry_after=7200)
@@ -5547,6 +5718,13 @@ class TestRobots2InTheBot:
         world.at += 3600 + DAY
         assert stances() == [True, False]
 
+    @pytest.mark.parametrize("spelling", ["HTTPS://X.test:443/robots2.txt", "/../robots2.txt#top"])
+    def test_a_chain_to_itself_in_another_spelling_is_asked_for_once(self, world, spelling):
+        spelling = re.sub("^/", PLACE + "/", spelling.replace("X.test", PLACE[8:].upper()))
+        world.web.update({FILE: f"train: yes\nchain: {spelling}", PLACE + "/x": "words"})
+        assert world.bot(robots2=True).may(PLACE + "/x", "train")
+        assert len(world.asked("robots2.txt")) == 1
+
     @pytest.mark.parametrize("trouble", [500, wr.TransportError("broken")])
     def test_out_of_reach_a_copy_stays_for_thirty_days(self, world, trouble):
         world.web.update({FILE: "crawl: no", PLACE + "/x": "words"})
@@ -5577,7 +5755,11 @@ class TestRobots2InTheBot:
         rows = list(bot.explain(bot.may_fetch(PLACE + "/x/y", wait=False)))
         assert rows[3] == ("robots.txt", "allowed_explicit, group *")
         assert rows[4:] == [
-            ("robots2", "train: no, report-to: nobody, line 2: not understood, grants nothing"),
+            (
+                "robots2",
+                "train: no, report-to: nobody, "
+                'line 2: "trian: yes" is not understood and grants nothing',
+            ),
             ("robots2", "robots2.txt line 4: Disallow: /x/"),
         ]
         rows = list(bot.explain(bot.may_fetch(PLACE + "/x", wait=False)))
@@ -5595,6 +5777,39 @@ class TestReadings:
         result = world.bot().fetch(PLACE + "/f")
         assert (result.title, result.links) == ("t", [])
         assert result.metadata == {"feed": "rss", "site": PLACE + "/", "item_count": 2}
+
+    @pytest.mark.parametrize("kind", ["urlset", "text", "feed", "llms.txt", "markdown"])
+    def test_discovery_reads_two_mebibytes_and_says_so(self, world, kind):
+        line, end = "https://b.test/" + "a" * 180, "\n"
+        head, name, content_type = "", "/map", "text/plain"
+        if kind == "urlset":
+            head, line, end = "<urlset>", f"<url><loc>{line}</loc></url>", ""
+        elif kind == "feed":
+            head, line, end = "<rss><channel>", f"<item><link>{line}</link></item>", ""
+            content_type = "application/rss+xml"
+        elif kind == "llms.txt":
+            name, line = "/llms.txt", f"- [a]({line}x)"
+        elif kind == "markdown":
+            content_type, line = "text/markdown", f"- [a]({line})"
+        count = 3 * 2**20 // len(line + end)
+        world.web[PLACE + name] = answer(head + (line + end) * count, content_type=content_type)
+        source = next(world.bot().discover(PLACE + name))
+        assert "only the first 2097152 are read" in source.warning
+        urls = {item.url for item in source.items}
+        assert len(urls) == 1 and len(urls.pop()) in (195, 196), "no entry is cut in two"
+        if kind in ("urlset", "text", "feed"):
+            assert abs(2**21 // len(line + end) - len(source.items)) < 3
+
+    def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
+        """The memory of one long list is free before the next is read, and before the next target."""
+        line = "<url><loc>https://b.test/{}</loc></url>"
+        lines = "".join(map(line.format, range(10_000)))
+        world.web[PLACE + "/map"] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
+        world.web[PLACE + "/robots.txt"] = f"Sitemap: {PLACE}/next"
+        sources = world.bot().discover(PLACE + "/map")
+        items = next(sources).items
+        next(sources)
+        assert sys.getrefcount(items) == 2 and len(items) == 10_000
 
 
 NOTES = {"content_type": "text/markdown"}
@@ -5789,6 +6004,7 @@ GOOD_REQUESTS = {
     "list": request("list", "tools/list", _meta=ENVELOPE),
     "old list": request("old list", "tools/list"),
     "ping": {"jsonrpc": "2.0", "id": "ping", "method": "ping"},
+    "new ping": request("new ping", "ping", _meta=ENVELOPE),
     "7": request(7, "ping"),
     "arguments": request("arguments", "tools/call", name="fetch", arguments={"url": 7}),
     "nonsense": fetch_call("nonsense", "nonsense \u2028 \U0001f600"),
@@ -5952,7 +6168,7 @@ class TestMcp:
             ("https://a.test/gone", "Failed (404).", "failed", True),
             ("https://a.test/broken", "Failed (no usable answer).", "failed", True),
             ("https://a.test/big", "Failed (200).", "failed", True),
-            ("nonsense", "Failed (no usable answer).", "failed", True),
+            ("nonsense", "Failed: URL is 'nonsense', want http", "failed", True),
         ],
     )
     def test_a_denial_or_a_deferral_is_an_answer_and_a_failure_an_error(
@@ -5986,6 +6202,58 @@ class TestMcp:
         assert denied["gate"] == "R2" and world.sleeps == 0
         assert not world.asked("/n") and not world.asked("private")
         assert ask("may_fetch", "nonsense")["isError"]
+
+    @pytest.mark.parametrize("name", ["fetch", "may_fetch", "discover"])
+    def test_what_is_wrong_with_a_url_is_said_in_our_own_block(self, ask, world, name):
+        answered = ask(name, "example.com")
+        (block,) = answered["content"]
+        assert block["text"].endswith("; did you mean https://example.com.")
+        assert answered["isError"] and not world.hits
+
+    def test_a_resolver_that_swallows_questions_is_a_failure_that_our_block_names(self, tmp_path):
+        """In a tenth of the time, in which the list's name and the page's are looked up."""
+        program = """
+import socket, sys, time, walsh_research
+socket.getaddrinfo = lambda *arguments, **options: time.sleep(60)
+sys.exit(walsh_research.main(["--mcp", "--max-wait", "2", "--timeout", "1"]))"""
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            input=json.dumps(fetch_call(1, "https://a.test/")),
+            env=environment_of(XDG_CACHE_HOME=tmp_path),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        answered = json.loads(done.stdout)["result"]
+        (block,) = answered["content"]
+        assert answered["isError"] and fields_of(answered)["outcome"] == "failed"
+        assert block["text"].startswith("Failed: name: ")
+
+    def test_nothing_is_to_be_asked_for_again_in_no_time(self, ask, world):
+        site(world, busy=answer(status=503, retry_after=60))
+        ask("fetch", "https://a.test/busy")
+        world.at += 59.99
+        assert " in 1 s (" in said(ask("may_fetch", "https://a.test/busy"))
+
+    @pytest.mark.parametrize(
+        "content_type, codec",
+        [("text/plain", "utf-8"), ("text/plain; charset=gb2312", "gb18030")]
+        + [("text/plain", "utf-16"), ("text/plain; charset=iso-8859-1", "cp1252")],
+    )
+    def test_slices_are_counted_in_characters_whatever_the_charset(
+        self, ask, world, content_type, codec
+    ):
+        words = "ab\u00e9\u4e2d\U0001f600" if codec != "cp1252" else "ab\u00e9\u201c!"
+        text = words * 12_345
+        site(world, n=answer(text.encode(codec), content_type=content_type))
+        for start, length in ((0, 7), (16_383, 100), (61_720, 100), (1, 61_723), (61_725, 1)):
+            fields = fields_of(
+                ask("fetch", "https://a.test/n", start_index=start, max_length=length)
+            )
+            end = start + length
+            assert fields["text"] == text[start:end]
+            assert fields["next_index"] == (end if end < len(text) else None)
+        assert len(world.asked("/n")) == 1
 
     PLACES = {
         "a rule": dict(robots=f"User-agent: *\nDisallow: /{EVIL}\nDisallow: /n"),
@@ -6084,11 +6352,21 @@ class TestMcp:
     @pytest.mark.parametrize(
         "name, arguments, wanted",
         [
-            ("fetch", {"url": 7}, "/url"),
-            ("fetch", {}, "want url"),
-            ("fetch", {"url": "x", "selector": "p"}, "selector"),
-            ("fetch", {"url": "x", "start_index": "0"}, "/start_index"),
-            ("fetch", {"url": "x" * 70000}, "65536"),
+            ("fetch", {"url": 7}, "url is 7, want an absolute http or https URL"),
+            ("fetch", {}, "url is None, want an absolute http or https URL"),
+            ("fetch", "https://a.test/", "arguments is 'https://a.test/', want an object with url"),
+            (
+                "fetch",
+                {"url": "x", "selector": "p"},
+                "'selector' is no argument, want url and start_index",
+            ),
+            ("fetch", {"url": "x", "start_index": "0"}, "start_index is '0', want the first char"),
+            ("fetch", {"url": "x", "max_length": 100_001}, "max_length is 100001, want how many"),
+            ("fetch", {"url": "x", "raw": 1}, "raw is 1, want true"),
+            ("fetch", {"url": "x" * 70000}, "url is 'xxx"),
+            ("may_fetch", {"link": "x"}, "url is None, want an absolute http or https URL"),
+            ("may_fetch", {"url": "x", "bad": 1}, "'bad' is no argument, want url at most"),
+            ("discover", {"url": None}, "url is None, want an absolute http or https URL"),
             ("grab", {"url": "x"}, "want one of fetch, may_fetch, discover"),
             (["fetch"], {}, "want one of fetch, may_fetch, discover"),
         ],
@@ -6096,9 +6374,15 @@ class TestMcp:
     def test_wrong_arguments_are_an_answer_that_says_what_is_wanted(
         self, world, name, arguments, wanted
     ):
+        """By the argument's name, in a block that is ours, with fields as the tool promises."""
         answered = wr.call_tool(name, arguments, world.bot())
-        assert answered["isError"] and wanted in said(answered) and "\n" not in said(answered)
-        assert not world.hits
+        (block,) = answered["content"]
+        assert answered["isError"] and wanted in block["text"] and "\n" not in block["text"]
+        assert len(block["text"]) < 400 and fields_of(answered)["reason"] == block["text"]
+        schemas = {tool["name"]: tool["outputSchema"] for tool in wr.tools()}
+        if isinstance(name, str):
+            wr.validate(fields_of(answered), schemas.get(name, {}))
+        assert json.loads(json.dumps(answered)) == answered and not world.hits
 
     @pytest.mark.parametrize("name", BAD_LINES)
     def test_no_line_ends_the_server(self, heard, name):
@@ -6113,7 +6397,8 @@ class TestMcp:
 
     def test_wrong_arguments_are_a_result_that_the_model_sees(self, heard):
         result = heard["arguments"]["result"]
-        assert result["isError"] and "want url" in said(result)
+        assert result["isError"] and "url is 7, want" in said(result)
+        assert fields_of(result)["outcome"] == "failed"
 
     def test_an_unsupported_version_gets_the_list_of_ours(self, heard):
         supported = [STATELESS, *OLDER]
@@ -6138,10 +6423,21 @@ class TestMcp:
         assert result["protocolVersion"] == agreed and result["capabilities"] == {"tools": {}}
         assert result["serverInfo"]["version"] == wr.__version__ and result["instructions"]
 
-    def test_both_eras_get_the_same_tools_and_pings_an_answer(self, heard):
+    def test_both_eras_get_the_same_tools(self, heard):
         for name in ("list", "old list"):
             assert heard[name]["result"]["tools"] == wr.tools()
-        assert "result" in heard["ping"] and "result" in heard[7]
+
+    def test_only_a_stateless_client_gets_the_keys_of_its_version(self, heard):
+        """The official client in TypeScript takes no key that its own version does not know."""
+        for name in ("ping", 7):
+            assert heard[name] == {"jsonrpc": "2.0", "id": name, "result": {}}
+        assert heard["new ping"]["result"]["resultType"] == "complete"
+        assert list(heard["old list"]["result"]) == ["tools"]
+        hello = heard[f"hello {OLDER[0]}"]["result"]
+        assert set(hello) == {"protocolVersion", "serverInfo", "capabilities", "instructions"}
+        called = {"content", "structuredContent", "isError"}
+        assert set(heard["arguments"]["result"]) == called
+        assert set(heard["nonsense"]["result"]) == called | {"resultType", "_meta"}
 
     def test_a_hanging_call_is_cancelled_at_once_and_the_next_begins(self, client):
         with Site() as host:
@@ -6160,6 +6456,42 @@ class TestMcp:
             assert reply["id"] == 3 and fields_of(reply["result"])["text"] == "some text"
             assert host.paths.get(timeout=5) == "/n" and host.paths.empty()
             assert one.end() == ([], 0, "")
+
+    def test_a_ping_does_not_wait_while_a_cancelled_call_looks_up_a_name(self, client, tmp_path):
+        """The resolver here answers when the test says so; a cancelled call waits for it."""
+        asked, may_answer = tmp_path / "asked", tmp_path / "may answer"
+        patch = f"""
+import pathlib, socket, time
+def hang(host, *arguments, **options):
+    if host != b"hanging.test":
+        return found(host, *arguments, **options)
+    pathlib.Path({str(asked)!r}).touch()
+    while not pathlib.Path({str(may_answer)!r}).exists():
+        time.sleep(0.02)
+    raise socket.gaierror(socket.EAI_NONAME, "no such name")
+found, socket.getaddrinfo = socket.getaddrinfo, hang"""
+        one = client(patch=patch)
+        one.send(fetch_call(1, "http://hanging.test/"))
+        while not asked.exists():
+            time.sleep(0.02)
+        for number in (2, 3):
+            one.send(cancelled(1), request(number, "ping"))
+            assert one.said.get(timeout=5)["id"] == number
+        one.send(request(4, "tools/list"))
+        may_answer.touch()
+        assert one.hear()["id"] == 4 and one.end() == ([], 0, "")
+
+    def test_where_no_thread_can_be_had_one_line_says_so(self, client):
+        one = client(
+            patch="""
+import threading
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse"""
+        )
+        rest, code, errors = one.end()
+        assert (rest, code) == ([], 1) and "--mcp needs a thread" in errors
+        assert errors.count("\n") == 1
 
     def test_R2_a_robots_txt_whose_exchange_was_cancelled_is_asked_for_again(self, client):
         """It is no robots.txt that is out of reach."""
@@ -7602,6 +7934,17 @@ class TestJobs:
         assert [row.outcome for row in rows] == ["fetched"] * 3
         assert last[2] == "True" and asked(hosts, BLOCKLIST_PATH) == 1, "R3b"
 
+    def test_a_stale_list_whose_refresh_fails_is_used_by_every_worker(self, hosts, start, tmp_path):
+        hosts[0].set_answer(BLOCKLIST_PATH, blocklist("localhost", refresh="PT30M"))
+        read_policies(tmp_path / "cache", *hosts)
+        hosts[0].set_answer(BLOCKLIST_PATH, "gone", status=500)
+        listed = hosts[3].origin.replace("127.0.0.1", "localhost") + "/t0"
+        process = start("fork", 2, [listed, *targets(hosts[1:3], 1)], is_first=True)
+        rows, _ = finish(process, warnings=1)
+        outcomes = {row.url: row.outcome for row in rows}
+        assert outcomes.pop(listed) == "denied" and set(outcomes.values()) == {"fetched"}, "R3b"
+        assert asked(hosts, BLOCKLIST_PATH) == 1 and hosts[3].hits == []
+
     def test_a_hold_that_one_worker_met_binds_the_redirects_of_another(self, hosts, start):
         hosts[2].set_answer("/t0", status=503, headers={"Retry-After": "3600"})
         hosts[1].set_answer("/go", status=302, headers={"Location": hosts[2].origin + "/t1"})
@@ -7727,7 +8070,8 @@ class TestJobs:
             folder = tmp_path / str(jobs)
             read_policies(folder, *hosts)
             done = command(*words, "--jobs", jobs, "--cache-dir", folder, *urls)
-            return done.code, sorted(done.out.splitlines()), re.sub(r"[\d.]+ s$", "", done.err)
+            told = re.sub(r"[\d.]+ s$", "", told_in(done.err))
+            return done.code, sorted(done.out.splitlines()), told
 
         with ThreadPoolExecutor(2) as pool:
             one, three = pool.map(run, [1, 3])
@@ -8254,6 +8598,13 @@ class TestResultLines:
         world.at += 0.5
         assert "the next may leave in 0.5 s" in run("--check", DOC).out
 
+    def test_a_skip_of_a_discovery_that_failed_counts_as_1(self, run, world):
+        world.web[DOC] = answer(status=500)
+        for words in ([], [], ["-q"], ["--json"]):
+            done = run("--discover", DOC, *words)
+            assert done.code == 1 and DOC in done.out
+        assert world.asked().count(DOC) == 1
+
     def test_what_discovery_read_lately_is_told_and_not_asked_again(self, run, world):
         world.web.update({DOC: "x", DOC + "2": "x", TOP + "/llms.txt": "# Site\n- [Doc](/doc.md)"})
         run("--discover", DOC)
@@ -8291,6 +8642,17 @@ class TestResultLines:
             for line in run("--discover", "--force", "--json", DOC).out.splitlines()
         ]
         assert [item["kind"] for item in objects] == ["feed", "llms.txt"]
+
+    def test_ten_thousand_items_are_no_text_of_their_own(self, run, world):
+        lines = "".join(
+            f"<url><loc>https://b.test/{number:0100}</loc></url>" for number in range(10_000)
+        )
+        world.web[DOC] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
+        outputs = []
+        assert peak_bytes(lambda: outputs.append(run("--discover", "--json", DOC))) < 12 * 2**20
+        found = json.loads(outputs[0].out)
+        assert [item["url"][-5:] for item in found["items"][::5000]] == ["00000", "05000"]
+        assert found["target"] == DOC and list(found["items"][0]) == ["url", "lastmod"]
 
     @pytest.mark.parametrize(
         "path, code, begin",
@@ -8536,7 +8898,8 @@ class TestReport:
         done = run("--report", path)
         page = done.out
         assert (done.code, done.err, world.hits) == (0, "", [])
-        assert re.search("<p>2 fetched(, 1 (denied|failed|deferred)){3}; the first request", page)
+        assert re.search("<p>2 fetched(; 1 (denied|failed|deferred)){3}; the first request", page)
+        assert "None" not in page and "told no result" not in page
         assert "<td>denied<td>R2<td>a.test<td>1<td>robots.txt line 2: Disallow: /no" in page
         assert "<td>failed<td>404<td>a.test<td>1<td>the server answered 404" in page
         assert re.search("<td>deferred<td>R5<td>b.test<td>1<td>[^<]*b.test answered 503", page)
@@ -8596,6 +8959,18 @@ class TestReport:
             lines.append(self.result(f"/{seconds}", reason=reason, requests=[], **later))
         assert "<td>deferred<td>R4<td>a.test<td>3<td>not before 90 s" in self.page(tmp_path, lines)
 
+    def test_nothing_is_said_of_what_there_was_not(self, tmp_path):
+        """No answer has no status, and a run that asked nothing has no first request."""
+        line = self.result(outcome="failed", status=None, requests=[], reason="no such name")
+        page = self.page(tmp_path, [line])
+        assert "<td>failed<td>-<td>a.test<td>1<td>no such name" in page
+        assert "<p>1 failed.</p>" in page and "None" not in page and "1970" not in page
+
+    def test_on_a_telephone_a_row_is_a_block_and_nothing_is_cut_off(self, tmp_path):
+        page = self.page(tmp_path, [self.result()])
+        assert "@media (max-width: 55rem) { tr, td { display: block; }" in page
+        assert "overflow-x" not in page and page.count("overflow-wrap: anywhere") == 1
+
     @pytest.mark.parametrize("field", ["outcome", "gate", "reason", "url", "final_url"])
     def test_nothing_foreign_is_markup(self, tmp_path, field):
         hostile = {"outcome": "failed", "reason": "no", field: HOSTILE}
@@ -8626,7 +9001,7 @@ class TestReport:
         path.write_text(f"{json.dumps(self.result())}\n{line}\n", encoding="latin-1")
         done = call("--report", path)
         assert done.code == 0 and "1 fetched" in done.out
-        assert f"told no result: {int(line != '')}." in done.out
+        assert ("; 1 line of the file told no result." in done.out) == (line != "")
         path.write_text(f"{line}\n", encoding="latin-1")
         done = call("--report", path)
         assert (done.code, done.out) == (2, "") and "(no result in it)" in done.err
@@ -9229,7 +9604,7 @@ R1 another version | = "Mozilla/5.0 => = "Mozilla/4.0
 R1 no name on conditional requests | USER_AGENT,  # R1: => USER_AGENT * (not any(validators)),  #
 R1* no name on a CONNECT | authority, "User-Agent": USER_AGENT, => authority,
 R2 robots.txt of https alone | {site_of(visit.wire)}/{self.kind} => https://{visit.host}/{self.kind}
-R2 a 500 loses the copy | held._replace(\n        status= => RobotsState(\n        status=
+R2 a 500 loses the copy | held._replace(  # R3b => Held(  # R3b
 R2 64 KiB are read | MAX_ROBOTS_BYTES = 500 => MAX_ROBOTS_BYTES = 64
 R2 a hop passes the throttle alone | gates_of(self.kind))
   => gates_of(self.kind)[3 * bool(self.redirects) :])
@@ -9246,13 +9621,14 @@ R2d a delay for one scheme | for key in (site, f"{other}://{host}"): => for key 
 R2d a minute at most | or 0.0, LONGEST_CRAWL_DELAY_SECONDS => or 0.0, 60.0
 R3 robots.txt first | for gate in gates: => for gate in gates[-2:-1] + gates[:-2] + gates[-1:]:
 R3 a week where no refresh is named | "refresh", BLOCKLIST_REFRESH => "refresh", "P7D"
-R3 a day whatever refresh is named | self.blocklist.refresh_seconds, now => 86400.0, now
+R3 a day whatever refresh is named | else blocklist.refresh_seconds => else 86400.0
 R3a a final dot | .rstrip(HOST_PADDING) => .rstrip()
 R3a IDN is not folded | if "xn--" in name or not name.isascii(): => if False:
 R3a ports stay | host.lower().partition(":")[0] => host.lower()
-R3b a stale list is not loaded | <= self.state.fetched_at: => <= self._now() - 86400:
+R3b a stale list is not loaded | if entry is None:\n                continue
+  => if entry is None or entry["fetched_at"] < self._now() - 86400:\n                continue
 R3b a failure empties the list | stays in force (R3b)"
-  => stays in force (R3b)"; self.blocklist = None
+  => stays in force (R3b)"; self._keep(self.origin, held._replace(value=None))
 R3b the sweep takes the list | "blocklist": float("inf") => "blocklist": 60 * 86400.0
 R3c any contract | lazy_re(BLOCKLIST_CONTRACT + => lazy_re("walsh-research-blocklist/v1.*" +
 R3c nothing is validated | validate(document, schema)  # R3c => bool(schema)
@@ -9263,11 +9639,12 @@ R4* no lock between processes | lock = cache.lock(f"host {host}") => lock = Cach
 R4c the first asked_of waits | if record.had_one_policy and may_owe < POLICY: => if False:
 R5 half the dice | return rand() * min(BACKOFF_CAP => return (0.5 + rand() / 2) * min(BACKOFF_CAP
 R5 loaded dice | return random.random() => return random.Random(7).random()
-R5 a day at most | now + delay, self.kind => now + min(delay, 86400.0), self.kind
+R5 a day at most | now + delay, self.wire => now + min(delay, 86400.0), self.wire
 R5 503 is an answer | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (429,)
 R5 five minutes' hold | (held_until=until, => (held_until=min(until, self.now() + 300),
 R6 images are read | and not is_unread_type(content_type)  # R6 => 
-R6 a record has the body | del shown["body"], => shown["body"] = self.text; del
+R6 a record has the body | "body", "headers"):\n            del shown[name]
+  => "headers"):\n            del shown[name]\n        shown["body"] = self.text
 R6 advertised feeds are asked for | title=feed["title"]) => result=self.fetch(feed["url"]))
 R7 a weak ETag is made strong | header_value(headers, name) for
   => header_value(headers, name).lstrip("W/") for
@@ -9279,13 +9656,13 @@ R9 pages are read as markdown | kind = media_kind(content_type)\n    readable
   => kind = media_kind(content_type).replace("html", "markdown")\n    readable
 R10 no schema is any schema | if not isinstance(schema, dict):  # R10
   => schema = schema or {}\n    if schema is None:  # R10
-R10 a stale schema is thrown away | return held\n        self._cache
-  => return None\n        self._cache
-R10 a stale schema goes unsaid | if held is not None:  # R10 => if False:
-R11 robots.txt is in memory | self._cache.store("robots", => dict(
-R12 a week's robots.txt | checked_at + ROBOTS_TTL_SECONDS => checked_at + 7 * ROBOTS_TTL_SECONDS
-R12 a stale list serves | if not store.is_current():  # R12
-  => if store.blocklist is None and not store.is_current():
+R10 a stale schema is thrown away | self._schemas.held_of(key).value  # R10
+  => None if self._schemas.held_of(key).failures else self._schemas.held_of(key).value  # R10
+R10 a stale schema goes unsaid | if held.value is not None:  # R10 => if False:
+R11 robots.txt is in memory | self._cache.store(self.entry_kind, => dict(
+R12 a week's robots.txt | return ROBOTS_TTL_SECONDS  # R2 => return 7 * ROBOTS_TTL_SECONDS  # R2
+R12 a stale list serves | if not store.is_current(self.origin):  # R12
+  => if store.held.value is None and not store.is_current(self.origin):
 R13 subdomains are tagged | == host_key(self.origin) => .endswith(host_key(self.origin))
 """
 
@@ -10293,8 +10670,15 @@ def bench_robots(quick, folder):
     texts = [body.decode("utf-8", "replace") for body in bodies]
     url, agent = "https://a.test/shop/items/17?sort=price", "Walsh-Research"
 
+    urls = [f"{url}&page={number}" for number in range(len(bodies))]  # nobody asks twice
+    our_files = list(map(wr.RobotsTxt.parse, bodies))
+    their_files = list(map(protego.Protego.parse, texts)) if protego else []
+
     def our_parse():
         return [wr.RobotsTxt.parse(body) for body in bodies]
+
+    def our_next():
+        return [robots.allows(page) for robots, page in zip(our_files, urls)]
 
     def our_answer():
         return [wr.RobotsTxt.parse(body).allows(url) for body in bodies]
@@ -10302,12 +10686,16 @@ def bench_robots(quick, folder):
     def their_parse():
         return [protego.Protego.parse(text) for text in texts]
 
+    def their_next():
+        return [robots.can_fetch(page, agent) for robots, page in zip(their_files, urls)]
+
     def their_answer():
         return [protego.Protego.parse(text).can_fetch(url, agent) for text in texts]
 
     kind = f"{len(bodies)} robots.txt files"
     for what, ours, theirs in (
         ("parse", our_parse, their_parse),
+        ("the next decision each", our_next, their_next),
         ("parse, and one decision each", our_answer, their_answer),
     ):
         theirs = theirs if protego else None
