@@ -457,13 +457,13 @@ def outcomes(results):
     return {result.url: result.outcome for result in results}
 
 
-def days(world, count, urls, **options):
-    """A daily run, each by a new process: how often each URL was fetched or found unchanged."""
+def days(world, count, urls, step=DAY, **options):
+    """A run a day, each by a new process: how often each URL was fetched or found unchanged."""
     done = dict.fromkeys(urls, 0)
     for day in range(count):
-        world.at = NOW + day * DAY
+        world.at = max(world.at, NOW + day * step)
         with world.bot(**options) as bot:
-            for result in bot.run(urls):
+            for result in bot.run(urls, min_age=step / 2):
                 done[result.url] += result.ok
     return done
 
@@ -538,13 +538,13 @@ class TestR4Stories:
         at = world.times(B)
         assert max(len([t for t in at if day <= t / DAY < day + 1]) for day in range(20)) <= 5
 
-    def test_who_asks_for_a_host_by_name_goes_before_those_who_are_redirected_to_it(self, world):
+    def test_a_page_shares_its_host_with_those_who_are_redirected_to_it(self, world):
         urls = [B] + [f"https://s.test/{number}" for number in range(6)]
         world.web.update({B + "robots.txt": SLOW, B: "x"})
         world.web.update({url: moved(B + "x") for url in urls[1:]})
         world.web[B + "x"] = "y"
         done = days(world, 10, urls)
-        assert done[B] == 10 and min(done.values()) >= 2, done
+        assert max(done.values()) - min(done.values()) <= 1 and min(done.values()) >= 3, done
 
     def test_a_slow_host_holds_up_no_other(self, world):
         slow = [f"{A}{number}" for number in range(50)]
@@ -1101,6 +1101,36 @@ class TestR8:
         assert len(world.asked(A)) == asked
         world.at += 301
         assert outcomes(world.bot().run([A])) == {A: "fetched"}
+
+    def test_a_skip_shows_the_status_of_the_last_request(self, world):
+        world.web[A] = [500, "x", moved(B), wr.TransportError("reset", final=True)]
+        world.web[B] = wr.TransportError("reset", final=True)
+        shown = []
+        for _ in range(4):
+            list(world.bot().run([A]))
+            [skip] = world.bot().run([A])
+            assert skip.outcome == "skipped"
+            shown.append((skip.status, bool(skip.last_failure)))
+            world.at += DAY
+        assert shown == [(500, True), (200, False), (None, True), (None, True)]
+
+    @pytest.mark.parametrize("min_age", [3600.0, 20 * 3600.0])
+    def test_what_a_429_ended_is_put_off_by_r5_until_its_time(self, world, min_age):
+        """An older gate, of a hop that was put off, is not what is said."""
+        world.web.update({A: moved(B), B + "robots.txt": SLOW, B: "x"})
+        bot = world.bot(max_wait=0)
+        for _ in range(14):
+            [result] = bot.run([A], min_age=0)
+        assert final(result) == ("deferred", "R4")
+        world.at += DAY
+        world.web[A] = 429
+        [failed] = world.bot(rand=lambda: 0.0).run([A])
+        assert final(failed) == ("failed", "R5")
+        world.at += 60
+        [again] = world.bot().run([A], min_age=min_age)
+        assert final(again) == ("deferred", "R5") and again.retry_at == failed.retry_at
+        world.at, world.web[A] = failed.retry_at + 1, "x"
+        assert outcomes(world.bot().run([A], min_age=min_age)) == {A: "fetched"}
 
     def test_fetch_does_not_apply_it_and_min_age_is_the_floor(self, world):
         world.web[A] = "x"
@@ -2121,6 +2151,28 @@ class TestRedirects:
         result = world.bot(cache_dir=None).fetch(A + "0")
         assert result.outcome == "failed" and len(result.redirects) == 10 and result.attempts == 11
 
+    @pytest.mark.parametrize(
+        "places, hops, reason",
+        [
+            (["/"], 0, "redirects to itself"),
+            (["/#top"], 0, "redirects to itself"),
+            (["/x/../"], 0, "redirects to itself"),
+            (["/1", "/"], 1, "circle"),
+            (["/1", "/2", "/1"], 2, "circle"),
+        ],
+    )
+    def test_a_way_back_to_where_it_has_been_fails_at_once(self, world, places, hops, reason):
+        for number, place in enumerate(places):
+            world.web[A + (str(number) if number else "")] = moved(place)
+        result = world.bot().fetch(A)
+        assert result.outcome == "failed" and reason in result.reason, result.reason
+        assert (result.attempts, len(result.redirects)) == (hops + 1, hops)
+
+    def test_a_robots_txt_in_a_circle_has_no_rules(self, world):
+        world.web.update({A: "x", ROBOTS: moved("/r.txt"), A + "r.txt": moved("/robots.txt")})
+        result = world.bot(unreachable="defer").fetch(A)
+        assert result.ok and result.verdict == "allowed_implicit" and len(world.asked(A)) == 3
+
     def test_a_hop_asks_robots_txt_of_where_it_leads(self, world):
         world.web.update({A: moved(B + "x"), B + "robots.txt": CLOSED})
         assert final(world.bot().fetch(A)) == ("denied", "R2")
@@ -2366,6 +2418,290 @@ class TestRareFair:
             }
         )
         assert fetched_by_day(world, 3, [A], robots2=True) == {A: 3}
+
+
+WWW = "https://www.a.test/"
+
+
+def slow(seconds):
+    return f"User-agent: *\nCrawl-delay: {seconds}\n"
+
+
+class TestPlaces:
+    """A target keeps its place in line, also at the host to which it is redirected."""
+
+    @pytest.mark.parametrize("urls", [[A, WWW + "busy"], [WWW + "busy", A]])
+    @pytest.mark.parametrize("retry_after", [None, 3600])
+    def test_an_always_busy_page_keeps_no_redirected_one_out(self, world, urls, retry_after):
+        busy = 429 if retry_after is None else answer(status=429, retry_after=retry_after)
+        world.web.update({A: moved(WWW), WWW: "x", WWW + "busy": busy})
+        assert days(world, 30, urls)[A] >= 29
+
+    @pytest.mark.parametrize("is_page_first", [True, False])
+    @pytest.mark.parametrize("apexes, delay, step", [(1, 3600, 3600.0), (3, 43200, DAY)])
+    def test_who_asks_by_name_and_who_is_redirected_share_a_slow_host(
+        self, world, apexes, delay, step, is_page_first
+    ):
+        urls = [f"https://a{number}.test/" for number in range(apexes)]
+        world.web.update({url: moved(WWW + url[9]) for url in urls})
+        world.web.update({WWW + url[9]: "x" for url in urls})
+        world.web.update({WWW + "page": "x", WWW + "robots.txt": slow(delay)})
+        urls.insert(0 if is_page_first else apexes, WWW + "page")
+        done = days(world, 60, urls, step)
+        assert max(done.values()) <= 1.5 * min(done.values()) and min(done.values()) >= 29, done
+
+    @pytest.mark.parametrize("is_shop_first", [True, False])
+    def test_two_hops_within_a_slow_host_keep_no_other_out(self, world, is_shop_first):
+        home = "http://www.a.test/"
+        world.web.update({home: moved(WWW), WWW: moved("/home"), WWW + "home": "x"})
+        world.web.update({A + "shop": moved(WWW + "shop"), WWW + "shop": "x"})
+        world.web.update({WWW + "robots.txt": SLOW, home + "robots.txt": SLOW})
+        urls = [A + "shop", home] if is_shop_first else [home, A + "shop"]
+        assert min(days(world, 30, urls).values()) >= 29
+
+    def test_a_way_out_of_its_host_and_back_keeps_its_place(self, world):
+        """Its queue is its own until it has ended, or the busy page holds it out every day."""
+        world.web.update({A + "1": moved(B), B: moved(A + "2"), A + "2": "x", A + "busy": 429})
+        assert days(world, 12, [A + "busy", A + "1"])[A + "1"] >= 10
+
+    def test_a_place_ends_where_the_target_ends_elsewhere(self, world):
+        busy = answer(status=429, retry_after=3600)
+        world.web.update({A: moved(WWW), WWW: "x", WWW + "busy": busy, WWW + "robots.txt": SLOW})
+        days(world, 2, [WWW + "busy", A])
+        world.web[A] = "at home"
+        world.at = NOW + 2 * DAY
+        list(world.bot().run([A]))
+        world.web[WWW + "busy"] = answer("slow", seconds=20)
+        world.at = NOW + 3 * DAY
+        results = world.bot().run([WWW + "busy", A])
+        assert {result.url: result.at for result in results}[A] < NOW + 3 * DAY + 30
+
+    @pytest.mark.parametrize("max_wait", [0, 0.5])
+    @pytest.mark.parametrize("urls", [[A, WWW + "1"], [WWW + "1", A], [A + "1", A + "2"], [A, B]])
+    def test_no_patience_fetches_both_where_redirects_and_robots_txt_meet(
+        self, world, urls, max_wait
+    ):
+        for number in ("", "1", "2"):
+            world.web.update({A + number: moved(WWW + number), WWW + number: "x"})
+        world.web.update({B: moved(WWW + "2"), A + "robots.txt": moved(WWW + "robots.txt")})
+        world.web.update({WWW + "robots.txt": moved("/r.txt"), WWW + "r.txt": ""})
+        assert set(days(world, 12, urls, max_wait=max_wait).values()) == {12}
+
+
+class TestSilence:
+    """Three dead targets of a host put the others off; what was answered is not dead."""
+
+    def run(self, world, bad, **options):
+        urls = [f"{A}{number}" for number in range(30)]
+        world.web.update({url: copy.copy(bad) for url in urls})
+        world.web.update({f"{A}good{number}": "x" for number in range(5)})
+        urls += [url for url in world.web if "good" in url]
+        return list(world.bot(**options).run(urls))
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            moved("/login"),
+            moved("https://dead.test/"),
+            [503, 503, 503, wr.TransportError("reset")],
+        ],
+        ids=["a denial at a hop", "a hop to a dead host", "an answer before silence"],
+    )
+    def test_any_answer_on_the_way_and_any_denial_is_one(self, world, bad):
+        world.web[A + "robots.txt"] = "User-agent: *\nDisallow: /login\n"
+        world.web["https://dead.test/"] = wr.TransportError("reset", final=True)
+        results = self.run(world, bad, max_wait=1e5)
+        assert [result.outcome for result in results].count("fetched") == 5
+        assert not [result for result in results if "got no answer" in result.reason]
+
+    @pytest.mark.parametrize("robots", ["", slow(250), SLOW])
+    def test_a_dead_host_holds_up_nobody(self, world, robots):
+        world.web.update({A + "robots.txt": robots, B: "x"})
+        results = self.run(world, wr.TransportError("reset", final=True))
+        silent = [result for result in results if "3 targets of a.test in a row" in result.reason]
+        assert len(silent) == 32 or robots == SLOW
+        assert {(result.outcome, result.gate, result.attempts) for result in silent} <= {
+            ("deferred", "R5", 0)
+        }
+        assert world.at - NOW <= 2 * 250 + 10
+
+    def test_a_dead_host_puts_off_what_queues_at_another(self, world):
+        """Silence is that of the host for which a target asks by name."""
+        world.web.update({f"{A}{number}": moved(f"{WWW}{number}") for number in range(9)})
+        world.web[WWW + "busy"] = answer(status=429, retry_after=3600)
+        urls = [WWW + "busy", *[f"{A}{number}" for number in range(9)]]
+        days(world, 1, urls)
+        world.at = NOW + DAY
+        world.web.update(dict.fromkeys(urls[1:], wr.TransportError("reset", final=True)))
+        world.web[WWW + "busy"] = "x"
+        done = outcomes(world.bot().run(urls))
+        assert Counter(done.values()) == {"fetched": 1, "failed": 3, "deferred": 6}
+
+    def test_ten_targets_without_a_network_end_within_two_minutes(self, world):
+        class NoNetwork(World):
+            """A resolver that swallows questions, as the transport asks it."""
+
+            def resolve(self, url, timeout):
+                host = url.split("/")[2]
+                if world.at - known.get(host, -1e9) >= 60:
+                    world.at += 10
+                    known[host] = world.at
+                raise wr.TransportError(f"the name of {host} was not looked up", final=True)
+
+            def send(self, request):
+                self.resolve(request.url, request.timeout)
+
+        known: dict[str, float] = {}
+        urls = [f"https://h{number}.test/" for number in range(10)]
+        results = list(world.bot(transport=NoNetwork()).run(urls))
+        assert {result.outcome for result in results} == {"failed"} and len(results) == 10
+        assert world.at - NOW <= 120
+
+
+# --- RANDOM WEBS ----------------------------------------------------------------
+
+
+class RandomWeb(NamedTuple):
+    """Some hosts at random, and what is asked of them every day."""
+
+    web: dict[str, Any]
+    delays: dict[str, float]  # by host: Crawl-delay in seconds, where it is known for sure
+    urls: list[str]
+    options: dict[str, Any]
+    is_busy_by_days: bool  # each page and each robots.txt is busy on some days
+
+    @classmethod
+    def of(cls, seed):
+        dice = random.Random(seed)
+        hosts = [f"h{number}.test" for number in range(dice.randint(2, 4))]
+        web, delays, urls = {}, {}, []
+        names = (f"p{number}" for number in range(1000))
+
+        def page():
+            return f"{dice.choice(['http', 'https', 'https'])}://{dice.choice(hosts)}/{next(names)}"
+
+        for host in hosts:
+            delay = dice.choice([None, None, None, 5, 100, 250, 600, 600, 2000, 40000])
+            rules = "User-agent: *\nDisallow: /private\n"
+            delays[host] = float(delay or 1)
+            for scheme in ("http", "https"):
+                home = f"{scheme}://{host}/"
+                web[home + "robots.txt"] = rules + (f"Crawl-delay: {delay}\n" if delay else "")
+                luck = dice.random()
+                if luck < 0.15:
+                    web[home + "r.txt"] = web[home + "robots.txt"]
+                    web[home + "robots.txt"] = moved("/r.txt")
+                elif luck < 0.3 and host != hosts[0]:
+                    web[home + "robots.txt"] = moved(f"https://{hosts[0]}/robots.txt")
+                    delays.pop(host, None)
+        for _ in range(dice.randint(3, 9)):
+            at = page()
+            urls.append(at)
+            luck = dice.random()
+            hops = dice.choice([1, 1, 1, 2, 2, 3]) if 0.3 <= luck < 0.65 else 0
+            for _ in range(hops):
+                after = page()
+                web[at] = moved(after)
+                at = after
+            if luck < 0.65:
+                web[at] = "x"
+            elif luck < 0.85:
+                wait = dice.choice([None, None, None, 5, 400, 3600, 40000, 90000])
+                headers = {} if wait is None else {"retry_after": wait}
+                web[at] = answer(status=dice.choice([429, 503]), **headers)
+            else:
+                web[at] = dice.choice([moved("/private"), wr.TransportError("reset"), 500])
+        options = {"max_wait": dice.choice([0.0, 20.0, 300.0, 300.0, 300.0])}
+        options["rand"] = dice.choice([dice.random, lambda: 0.5])
+        dice.shuffle(urls)
+        return cls(web, delays, urls, options, seed % 3 == 2)
+
+    def days(self, count, urls, seed):
+        """A daily run by new processes: what each URL gave on each day, and each request."""
+        dice = random.Random(seed)
+        given = {url: [] for url in urls}
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+            world = World(Path(folder, "cache"))
+            for day in range(count):
+                world.at = max(world.at, NOW + day * DAY)
+                busy = [url for url in self.web if self.is_busy_by_days and dice.random() < 0.06]
+                wait = dice.choice([3, 2000, 100_000])
+                world.web = {BLOCKLIST_URL: blocklist(), **self.web}
+                world.web.update(dict.fromkeys(busy, answer(status=503, retry_after=wait)))
+                with world.bot(warn=lambda line: None, **self.options) as bot:
+                    for result in bot.run(urls, min_age=0.8 * DAY):
+                        given[result.url].append(result)
+        return given, world.hits
+
+    def leads_to_a_page(self, url):
+        found = self.web.get(url)
+        if isinstance(found, Answer) and found.status == 302:
+            return self.leads_to_a_page(dict(found.headers)["location"])
+        return found == "x"
+
+
+def faults_of_pace(web, hits):
+    """Requests to a host less than a second apart, or more than its Crawl-delay permits."""
+    faults, before, owed = [], {}, Counter()
+    by_host: dict[str, list[Hit]] = {}
+    for hit in hits:
+        by_host.setdefault(hit.url.split("/")[2], []).append(hit)
+    for host, line in by_host.items():
+        for sooner, later in zip(line[1:], line[2:]):  # the first may follow robots.txt at once
+            if later.at - sooner.at < 1.0:
+                faults.append(f"{sooner.url} {later.url}: {later.at - sooner.at:.2f} s apart")
+        for hit in line:
+            if "robots.txt" in hit.url or "/r.txt" in hit.url or host not in web.delays:
+                continue
+            rested = (hit.at - before.get(host, 0.0)) / web.delays[host]
+            owed[host] = max(0.0, owed[host] - rested) + 1.0
+            before[host] = hit.at
+            if owed[host] > 13.0:
+                faults.append(f"{hit.url}: {owed[host]:.1f} are owed")
+    return faults
+
+
+def faults_of(seed):
+    """What is wrong with sixty days of a random web: a fault of pace, or a target that starves.
+
+    It starves where it was fetched on two days at most, and on twenty at least were it alone.
+    """
+    web = RandomWeb.of(seed)
+    given, hits = web.days(60, web.urls, seed)
+    faults = faults_of_pace(web, hits)
+    for url in filter(web.leads_to_a_page, web.urls):
+        if sum(result.ok for result in given[url]) <= 2:
+            alone, _ = web.days(60, [url], seed)
+            count = sum(result.ok for result in alone[url])
+            if count >= 20:
+                faults.append(f"{url} starves, {count} alone: {given[url][-1].reason}")
+    return faults
+
+
+STARVE_USAGE = "usage: python test_walsh_research.py starve [SEEDS [FIRST]]"
+
+
+def starve(arguments):
+    """`python test_walsh_research.py starve [SEEDS [FIRST]]`: sixty random webs, or so many."""
+    if len(arguments) > 2 or not all(word.isdigit() for word in arguments):
+        print(STARVE_USAGE, file=sys.stderr)
+        return 2
+    count, first = map(int, (arguments + ["60", "0"][len(arguments) :]))
+    found = 0
+    for seed in range(first, first + count):
+        for fault in faults_of(seed):
+            found += 1
+            print(f"{seed}: {fault}", flush=True)
+    print(f"{count} random webs, {found} faults")
+    return int(found > 0)
+
+
+class TestRandomWebs:
+    """Whoever could be fetched is fetched, whatever else a run asks for."""
+
+    @pytest.mark.parametrize("seed", [4, 22, 28, 33, 43, 48])
+    def test_no_target_starves_and_no_pace_is_broken(self, seed):
+        assert faults_of(seed) == []
 
 
 class TestRareR2:
@@ -2710,10 +3046,10 @@ class TestR11:
         cache = wr.Cache(None, print, time.time)
         for number in [*range(50), 49, 49]:
             cache.store("robots", str(number), bytes(2**21))
-            cache.store("pace", str(number), 1.0)
+            cache.store("source", str(number), 1.0)
         kept = [number for number in range(50) if cache.load("robots", str(number))]
         assert kept == list(range(19, 50)), "64 MiB hold 31 of 2 MiB and their names"
-        assert all(cache.load("pace", str(number)) for number in range(50))
+        assert all(cache.load("source", str(number)) for number in range(50))
 
     def test_the_blocklist_and_its_schema_outlive_a_power_cut(self, disk, monkeypatch):
         calls = []
@@ -2738,7 +3074,7 @@ class TestR11:
         assert len(pauses) == 3 and sum(pauses) < 1
 
     @POSIX
-    @pytest.mark.parametrize("call", ["fsync", "utime", "replace", "unlink"])
+    @pytest.mark.parametrize("call", ["fsync", "utime", "replace"])
     def test_a_killed_writer_leaves_the_old_entry_or_the_new(self, disk, call):
         disk.cache().store("blocklist", "x", "old")
         child = disk.child(
@@ -7954,6 +8290,20 @@ class TestJobs:
         assert [outcomes[url] for url in urls] == ["fetched", "deferred", "deferred"]
         assert asked(hosts, "/t1") == 0, "R5"
 
+    def test_a_target_is_dealt_with_the_host_where_it_queues(self, hosts, start, tmp_path):
+        """Else a busy page of that host, in another worker, goes before it every day."""
+        go, busy = hosts[1].origin + "/go", hosts[2].origin + "/t0"
+        hosts[1].set_answer("/go", status=302, headers={"Location": hosts[2].origin + "/t1"})
+        hosts[2].set_answer("/t0", status=503, headers={"Retry-After": "3000"})
+        read_policies(tmp_path / "cache", *hosts)
+        options = {"origin": hosts[0].origin, "allow_private": True, "clock": AnHourAgo()}
+        with wr.Bot(tmp_path / "cache", **options) as bot:
+            before = outcomes(bot.run([busy, go]))
+        assert before == {busy: "deferred", go: "deferred"}
+        rows, _ = finish(start("fork", 2, [busy, go, hosts[3].origin + "/t0"], is_first=True))
+        done = {row.url: row.outcome for row in rows}
+        assert (done[go], done[busy]) == ("fetched", "deferred")
+
     @pytest.mark.parametrize("what, again", [("crash", "fetched"), ("fork", "unchanged")])
     def test_the_parent_remembers_what_was_read(self, what, again, hosts, start):
         headers = {"Content-Type": "text/plain", "ETag": '"1"'}
@@ -8452,7 +8802,7 @@ class TestResultLines:
         world.web[DOC] = "a page"
         run(DOC)
         done = run(DOC)
-        assert done.code == 0 and lines_of(done) == [("SKIP", "-", DOC)]
+        assert done.code == 0 and lines_of(done) == [("SKIP", "200", DOC)]
         assert "--force" in done.out
         assert lines_of(run("--force", DOC)) == [("OK", "200", DOC)]
         assert run("-q", DOC).out == ""
@@ -9607,7 +9957,7 @@ R2 robots.txt of https alone | {site_of(visit.wire)}/{self.kind} => https://{vis
 R2 a 500 loses the copy | held._replace(  # R3b => Held(  # R3b
 R2 64 KiB are read | MAX_ROBOTS_BYTES = 500 => MAX_ROBOTS_BYTES = 64
 R2 a hop passes the throttle alone | gates_of(self.kind))
-  => gates_of(self.kind)[3 * bool(self.redirects) :])
+  => gates_of(self.kind)[-1 * bool(self.redirects) :])
 R2 robots.txt is not followed | "robots": Kind( => "robots": Kind(max_redirects=0, accept=
 R2 a busy robots.txt drops its host | has_held_host=True) => has_held_host=False)
 R2a the first match | max(fitting, key=len, default="*") => next(iter(fitting), "*")
@@ -10770,8 +11120,8 @@ class TestBench:
 
 
 if __name__ == "__main__":
-    names = {"bench": bench, "breaks": lambda arguments: breaks()}  # noqa: F821 - section 9
+    names = {"bench": bench, "starve": starve, "breaks": lambda arguments: breaks()}
     if len(sys.argv) < 2 or sys.argv[1] not in names:
-        print(f"{BENCH_USAGE}, or breaks", file=sys.stderr)
+        print(f"{BENCH_USAGE}, or breaks, or starve", file=sys.stderr)
         sys.exit(2)
     sys.exit(names[sys.argv[1]](sys.argv[2:]))

@@ -1839,7 +1839,7 @@ NEVER = -math.inf  # as a time: long past
 # How many intervals a host may be owed while a request to it leaves before its turn.
 FIRST = 0.0  # the first request for a target, and a retry, wait for their turn
 FOREIGN_HOP = 2.0  # a visit's first hop onto a host that is not its target's
-HOP = 11.0  # any other hop: ten redirects and the request that began them
+HOP = 11.0  # any other hop, and the first such of a run: ten redirects and what began them
 POLICY = math.inf  # robots.txt, the blocklist, its schema: Crawl-delay spaces targets
 
 
@@ -1935,8 +1935,9 @@ class KnownSource(NamedTuple):
     ended_at: float = NEVER  # when it last reached an end: an answer, a failure, a denial
     retry_at: float = NEVER  # it is due then, whatever the floor
     gate: str = ""  # that put it off until then
+    host: str = ""  # where it was put off by a hop, and queues since; "": at its own
     failure: str = ""  # why the latest end was a failure, in one line
-    status: int = 0  # of that failure; 0: there was no HTTP answer
+    status: int = 0  # of the latest answer; 0: there was none
 
 
 def too_soon(known: KnownSource, min_age: float, now: float) -> str:
@@ -2726,7 +2727,7 @@ class Cache:
                 return True
             except OSError as error:
                 self._warn_of_disk(error)
-        if kind == "pace" and self.folder is not None:
+        if kind == "pace":
             return False  # the rate limiter remembers it, and reads what others write
         self._memory[kind][name] = payload
         self._memory_bytes[kind] += len(payload)
@@ -2792,7 +2793,8 @@ class Cache:
         if self.folder is None:
             return False
         try:
-            os.makedirs(self.folder, 0o700, exist_ok=True)
+            if not os.path.isdir(self.folder):
+                os.makedirs(self.folder, 0o700, exist_ok=True)
             check_private(os.stat(self.folder), stat.S_ISDIR, "folder")
             return True
         except (OSError, ValueError) as error:
@@ -2835,9 +2837,10 @@ class Cache:
                     os.fsync(file.fileno())
             date_file(scratch, now)
             replace_file(scratch, self._path(kind, name))
-        finally:
+        except BaseException:
             with suppress(OSError):
                 os.unlink(scratch)
+            raise
 
     def _forget(self, kind: str, name: str) -> None:
         self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
@@ -3592,6 +3595,14 @@ class Start:
         self._before = limiter.record_of(host)
         self.at = NEVER  # when the request began, or when it left, Unix seconds
 
+    def when(self, latest: float) -> Later:
+        """When it may be used, and who says so; as `next_start`."""
+        before = self._before
+        at = next_start(before, self._interval, self._may_owe, latest, self._limiter.margin)
+        if at == before.held_until:
+            return Later(at, "R5", before.why)
+        return Later(at, "R4", f"{spell_seconds(self._interval)} between requests to {self._host}")
+
     def record(self) -> None:
         """The request begins; or has left only now, and the server counts from here.  R4."""
         now = self._limiter.now()
@@ -3638,21 +3649,16 @@ class RateLimiter:
 
     def when(self, host: str, interval: float, may_owe: float, latest: float) -> Later:
         """When a request could start, and who says so; as `next_start`."""
-        record = self.record_of(host)
-        start = next_start(record, interval, may_owe, latest, self.margin)
-        if start == record.held_until:
-            return Later(start, "R5", record.why)
-        return Later(start, "R4", f"{spell_seconds(interval)} between requests to {host}")
+        return Start(self, host, interval, may_owe).when(latest)
 
     def start(self, host: str, interval: float, may_owe: float, latest: float) -> Start | Later:
         """R4: the right to send now, or when to come back; nothing is kept until then."""
         if not self._process.lock_host(self._cache, host):  # R4a
             reason = f"another process is at {host}"
             return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
-        later = self.when(host, interval, may_owe, latest)
-        if later.at > self.now():
-            return later
-        return Start(self, host, interval, may_owe)
+        start = Start(self, host, interval, may_owe)
+        later = start.when(latest)
+        return later if later.at > self.now() else start
 
     def hold_host(self, host: str, until: float, url: str, why: str) -> None:
         """R5: nothing goes to the host before, in any run or process. It is never shortened."""
@@ -4083,26 +4089,32 @@ class SourceStore:
 
     def asked(self, key: str, known: KnownSource, at: float) -> None:
         """R8: a request has left. What comes of it is remembered when its Result was read."""
-        self._store(key, known._replace(asked_at=at, retry_at=NEVER, failure=""))
+        self._store(key, known._replace(asked_at=at, retry_at=NEVER, failure="", status=0))
 
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
         is_put_off = result.outcome == "deferred"
         if is_put_off and not result.attempts:
             return
-        known = self.load(key)._replace(retry_at=result.retry_at or NEVER, failure="")
-        if is_put_off:
-            known = known._replace(gate=result.gate or "")
-        # A host that pushes back may do so every day, so only a hop's pace keeps the place.
-        if not is_put_off or result.gate != "R4" or result.status not in REDIRECT_STATUSES:
+        known = self.load(key)._replace(
+            retry_at=result.retry_at or NEVER,
+            gate=result.gate or "",
+            failure="",
+            status=result.status or 0,
+        )
+        host = host_key(result.final_url)
+        if is_put_off and result.status in REDIRECT_STATUSES:
+            known = known._replace(host=host)  # a hop that was put off keeps its place
+        else:
             known = known._replace(ended_at=result.at)
+            if host != known.host:  # it leads there no more
+                known = known._replace(host="")
         if result.ok:
             known = known._replace(
                 wire=result.final_url, etag=result.etag, last_modified=result.last_modified
             )
         elif result.outcome == "failed":
-            failure = printable(result.reason)
-            known = known._replace(failure=failure, status=result.status or 0)
+            known = known._replace(failure=printable(result.reason))
         self._store(key, known)
 
 
@@ -4203,6 +4215,7 @@ class Visit:
     """
 
     scheduler: Scheduler | None = None  # of the run that the target is part of
+    waiting: Waiting  # its place in that run
 
     def __init__(self, fetcher: Fetcher, target: Target, root: Visit | None = None) -> None:
         self.fetcher = fetcher
@@ -4347,7 +4360,7 @@ class Visit:
         """Whether `max_wait` ends it; the second behind a request of its own is always waited."""
         if later.at <= self.deadline:
             return False
-        own_at = max((request.at for request in self.root.requests[-1:]), default=NEVER)
+        own_at = self.fetcher.sent_at
         return later.gate != "R4" or later.at > own_at + self.fetcher.limiter.least_seconds
 
     def _wait(self, later: Later) -> Steps[None]:
@@ -4457,6 +4470,10 @@ class Visit:
                 raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
         except ValueError as error:
             return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
+        if wire == self.wire:
+            return Ending(answer, trouble="redirects to itself")
+        if wire in (self.target.wire, *self.redirects):  # there are no cookies: it would go on so
+            return Ending(answer, trouble=f"redirects in a circle, to {printable(wire)}")
         self.redirects.append(wire)
         self._hosts.add(self.host)
         self._move(wire)
@@ -4572,42 +4589,63 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
 # The order of targets.
 
 
+class Waiting(NamedTuple):
+    """A target in the queue of a host, and its place there: of two the smaller goes first."""
+
+    is_put_off: bool  # it would be put off again, so it goes behind those that can succeed
+    ended_at: float  # when it last reached an end, Unix seconds
+    position: int  # in the list of targets; no two have the same
+    target: Target
+    own_host: str  # for which it asks by name
+    known: KnownSource  # as it was when the run began
+
+
 class Turn(NamedTuple):
     """When a host's next target begins, or one on its way goes on."""
 
     due_at: float  # Unix seconds
     is_first: bool  # a visit that has begun goes before one that has not
     serial: int  # of two alike the first goes first
-    host: str
+    host: str  # in whose queue it is
     steps: Steps[Result] | None = None  # None: the host's next target begins
-    target: Target | None = None  # whose steps these are
-    is_alone: bool = False  # redirected to another host, or backing off
+    waiting: Waiting | None = None  # whose steps these are
+    is_alone: bool = False  # it left the queue: redirected to another host, or backing off
 
 
 class Scheduler:
     """Which visit is due. Serial, never idle while some host may be asked, and fair.
 
-    A host's targets go one after the other, in the order in which they last reached an end. Of
+    A host's targets go one after the other, in the order in which they last reached an end. What
+    was put off at a hop queues at the host where that was, and keeps the queue to its end. Of
     several hosts the one that has been due longest is next.
     """
 
     def __init__(self, fetcher: Fetcher, adopts: bool = True) -> None:
         self._fetcher = fetcher
         self._adopts = adopts
-        self.targets: dict[str, collections.deque[Target]] = {}  # that wait, by host
+        # By host. The last is the first in line; it stays until it has ended, or goes on alone.
+        self._queues: dict[str, list[Waiting]] = {}
         self._turns: list[Turn] = []  # a heap
         self._serial = itertools.count()
-        self._at_host: collections.Counter[str] = collections.Counter()  # begun, and not alone
+        self._too_far: dict[str, Waiting] = {}  # by host: who asks for it by name, and could not go
+        self._first_guest: dict[str, Waiting] = {}  # by host: who came by redirect
         self._freed_at: dict[str, float] = {}  # when the target before it ended
         self._patience: dict[str, float] = {}  # since when a host's targets wait, Unix seconds
-        self._silent: collections.Counter[str] = collections.Counter()
+        self._silent: collections.Counter[str] = collections.Counter()  # by a target's own host
 
     def add(self, target: Target) -> None:
-        self.targets.setdefault(host_key(target.wire), collections.deque()).append(target)
+        known = self._fetcher.sources.load(target.key)
+        is_put_off = known.retry_at > self._fetcher.now()
+        place = is_put_off, known.ended_at, next(self._serial)
+        own_host = host_key(target.wire)
+        waiting = Waiting(*place, target, own_host, known)
+        self._queues.setdefault(known.host or own_host, []).append(waiting)
 
     def results(self) -> Iterator[Result]:
         process = self._fetcher.process
-        for host in sorted(self.targets, key=self._sort):
+        for queue in self._queues.values():
+            queue.sort(reverse=True)
+        for host in sorted(self._queues, key=lambda host: self._queues[host][-1]):
             self._push(process.now(), host)
         while self._turns:
             due_at = self._turns[0].due_at
@@ -4622,20 +4660,19 @@ class Scheduler:
             if turn.steps is not None:
                 turn.steps.close()
 
-    def is_asked_for(self, host: str) -> bool:
-        """Whether targets of this run ask for the host by name, and have not been there yet."""
-        return bool(self.targets.get(host)) or self._at_host[host] > 0
+    def is_behind(self, visit: Visit) -> bool:
+        """Whether who waits in line for the host of a visit has a better place, and goes first."""
+        guest = visit.waiting
+        line = self._queues.get(visit.host) or [guest]
+        return guest.known.host != visit.host and line[-1] < guest
 
-    def _sort(self, host: str) -> tuple[bool, float]:
-        """Those first that have waited longest for an end; the place of the first."""
-        ordered = sorted(self.targets[host], key=self._place_of)
-        self.targets[host] = collections.deque(ordered)
-        return self._place_of(ordered[0])
-
-    def _place_of(self, target: Target) -> tuple[bool, float]:
-        """What would be put off again goes behind those that can succeed."""
-        known = self._fetcher.sources.load(target.key)
-        return known.retry_at > self._fetcher.now(), known.ended_at
+    def guest_may_owe(self, visit: Visit) -> float:
+        """R4: for how many intervals its host may be owed where a visit comes by redirect."""
+        guest = visit.waiting
+        if self._too_far.get(visit.host, guest) < guest:
+            return FIRST  # else guests would keep the debt up, and who asks by name out
+        is_first = self._first_guest.setdefault(visit.host, guest) is guest
+        return HOP if is_first else FOREIGN_HOP
 
     def _push(self, due_at: float, host: str, *rest: Any) -> None:
         turn = Turn(due_at, not rest, next(self._serial), host, *rest)
@@ -4644,67 +4681,65 @@ class Scheduler:
     def _take(self, turn: Turn) -> Iterator[Result]:
         """A step of a target, and what follows from it."""
         host = turn.host
-        steps, target = turn.steps, turn.target
-        if steps is None or target is None:
-            if not self.targets[host]:  # deferred meanwhile
-                return
-            target = self.targets[host].popleft()
-            steps = self._begin(host, target)
+        steps, waiting = turn.steps, turn.waiting
+        if steps is None or waiting is None:
+            waiting = self._queues[host][-1]
+            now = self._fetcher.now()
+            started_at = self._patience.setdefault(host, now)
+            waited = now - self._freed_at.get(host, now)
+            steps = self._fetcher.target_steps(waiting, self, started_at, waited)
         outcome = self._fetcher.process.step(steps)
         if isinstance(outcome, Later):  # no target waits for another's trouble
-            is_alone = turn.is_alone or outcome.frees_host or outcome.host != host
-            self._push(outcome.at, host, steps, target, is_alone)
+            has_left = outcome.host != host and not waiting.known.host
+            is_alone = turn.is_alone or outcome.frees_host or has_left
+            self._push(outcome.at, host, steps, waiting, is_alone)
             if is_alone and not turn.is_alone:
                 self._free(host, is_patient=True)
             return
+        self._learn(waiting, outcome)
         if not turn.is_alone:
             # What a policy document cost one target counts for all that wait for it.
             self._free(host, outcome.outcome != "deferred" or outcome.attempts > 0)
         yield outcome
         if self._adopts:  # R7: whoever did not come back has not read it
-            self._fetcher.adopt(outcome, target.key)
-        yield from self._count_silence(host, outcome)
+            self._fetcher.adopt(outcome, waiting.target.key)
 
-    def _begin(self, host: str, target: Target) -> Steps[Result]:
-        now = self._fetcher.now()
-        self._at_host[host] += 1
-        started_at = self._patience.setdefault(host, now)
-        waited = now - self._freed_at.get(host, now)
-        return self._fetcher.target_steps(target, self, started_at, waited)
+    def is_dead(self, host: str) -> bool:
+        """Whether targets of a host got no answer; its others must not hold up a serial run."""
+        return self._silent[host] >= MAX_SILENT_TARGETS
+
+    def _learn(self, waiting: Waiting, result: Result) -> None:
+        """What a result says of its target's own host: that it is dead, or its start too far."""
+        host = waiting.own_host
+        answers = [request.status for request in result.requests if request.kind == "target"]
+        if any(answers) or result.outcome == "denied":
+            self._silent[host] = 0
+        elif result.attempts or result.outcome == "failed":  # the latter: not connected
+            self._silent[host] += 1
+        elif result.outcome == "deferred" and result.gate == "R4":
+            self._too_far[host] = min(self._too_far.get(host, waiting), waiting)
 
     def _free(self, host: str, is_patient: bool) -> None:
         """The host's next target may start; at once, where that is too far to wait for."""
         fetcher = self._fetcher
         now = fetcher.now()
-        self._at_host[host] -= 1
+        queue = self._queues[host]
+        queue.pop()
         self._freed_at[host] = now
         if is_patient:
             self._patience.pop(host, None)
-        if not self.targets[host]:
+        if not queue:
             return
-        wire = self.targets[host][0].wire
-        interval = fetcher.interval_of(site_key(wire))
+        target, own_host = queue[-1].target, queue[-1].own_host
+        interval = fetcher.interval_of(f"https://{host}")
         later = fetcher.limiter.when(host, interval, FIRST, math.inf)
         patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
         due_at = max(now, later.at)
+        is_patient = is_patient and not self.is_dead(own_host)
         if fetcher.options.interactive or not is_patient or due_at - now > patience:
             due_at = now
-        fetcher.trace_wait(wire, due_at - now, later.reason)
+        fetcher.trace_wait(target.wire, due_at - now, later.reason)
         self._push(due_at, host)
-
-    def _count_silence(self, host: str, result: Result) -> Iterator[Result]:
-        """A dead host must not hold up a serial run: its other targets are deferred."""
-        if result.status is not None:
-            self._silent[host] = 0
-        elif result.attempts > 0 or result.outcome == "failed":  # the latter: not connected
-            self._silent[host] += 1
-        if self._silent[host] < MAX_SILENT_TARGETS:
-            return
-        reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
-        while self.targets.get(host):
-            url = self.targets[host].popleft().url
-            retry_at = self._fetcher.now() + SILENT_HOST_SECONDS
-            yield self._fetcher.unasked("deferred", url, reason, gate="R5", retry_at=retry_at)
 
 
 # The fetcher itself.
@@ -4789,6 +4824,7 @@ class Fetcher:
         self.clock = options.clock or SYSTEM_CLOCK  # whose sleep may show what it is for
         self.process = process_of(self.clock)
         self.now = self.process.now
+        self.sent_at = NEVER  # when its latest request left, Unix seconds
         self._warned: set[str] = set()
         self._transport = options.transport
         if self._transport is None:
@@ -4927,16 +4963,23 @@ class Fetcher:
     # --- One target ---
 
     def target_steps(
-        self, target: Target, scheduler: Scheduler, started_at: float, waited: float
+        self, waiting: Waiting, scheduler: Scheduler, started_at: float, waited: float
     ) -> Steps[Result]:
         """A declared target, to its Result; its patience counts from `started_at`."""
+        target = waiting.target
         try:
-            known = self.sources.load(target.key)
-            reason = too_soon(known, target.min_age, self.now())
+            reason = too_soon(waiting.known, target.min_age, self.now())
             if reason:  # R8
-                return self.skipped(target, known, reason)
+                return self.skipped(target, waiting.known, reason)
+            if scheduler.is_dead(waiting.own_host):
+                reason = (
+                    f"{MAX_SILENT_TARGETS} targets of {waiting.own_host} in a row got no answer"
+                )
+                retry_at = self.now() + SILENT_HOST_SECONDS
+                return self.unasked("deferred", target.url, reason, gate="R5", retry_at=retry_at)
             visit = Visit(self, target)
             visit.scheduler = scheduler
+            visit.waiting = waiting
             visit.started_at = started_at
             visit.waited = waited
             ending = yield from visit.walk()
@@ -5008,6 +5051,7 @@ class Fetcher:
             status = getattr(answer, "status", None)
             record = RequestRecord(visit.left_at, visit.kind, request.method, request.url, status)
             visit.root.requests.append(record)
+            self.sent_at = visit.left_at
             self.request_left(visit)
         return answer
 
@@ -5018,6 +5062,7 @@ class Fetcher:
         gates: list[Gate] = [
             self._blocklist_gate,  # R3
             self._address_gate,
+            self._courtesy_gate,
             self._robots_gate,  # R2
             self._throttle_gate,  # R4
         ]
@@ -5068,6 +5113,15 @@ class Fetcher:
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         return Decision(False, visit.url, "address", reason) if reason else None
 
+    def _courtesy_gate(self, visit: Visit) -> Later | None:
+        """A hop to another host lets those go first who wait in line there with a better place."""
+        at = self.now() + MIN_REQUEST_INTERVAL
+        if visit.may_owe != FOREIGN_HOP or visit.scheduler is None or at > visit.deadline:
+            return None
+        if not visit.scheduler.is_behind(visit):
+            return None
+        return Later(at, "R4", f"targets of {visit.host} go first")
+
     def _robots_gate(self, visit: Visit) -> GateAnswer:
         """R2: robots.txt before any target of its site."""
         mode = self.options.robots_mode
@@ -5110,21 +5164,14 @@ class Fetcher:
         refusal = visit.too_late()
         if refusal is not None:
             return refusal
-        if self._is_courteous(visit):
-            at = self.now() + MIN_REQUEST_INTERVAL
-            return Later(at, "R4", f"targets of {visit.host} go first")
-        start = self.limiter.start(visit.host, interval, visit.may_owe, visit.deadline)
+        may_owe = visit.may_owe
+        if may_owe == FOREIGN_HOP and visit.scheduler is not None:
+            may_owe = visit.scheduler.guest_may_owe(visit)
+        start = self.limiter.start(visit.host, interval, may_owe, visit.deadline)
         if isinstance(start, Later):
             return start
         visit.start = start
         return None
-
-    def _is_courteous(self, visit: Visit) -> bool:
-        """A hop to a host of others lets those go first who ask for that host by name."""
-        if visit.may_owe != FOREIGN_HOP or visit.scheduler is None:
-            return False
-        has_time = self.now() + MIN_REQUEST_INTERVAL <= visit.deadline
-        return has_time and visit.scheduler.is_asked_for(visit.host)
 
     def _pace_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is recorded or waited for."""
@@ -7262,7 +7309,7 @@ class Bot(Fetcher):
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
         retry_at = held.retry_at if answer.decision == "later" else None
-        return visit.refused("robots2", reason, retry_at)
+        return visit.refused("robots2", reason, retry_at)._replace(rule=None)
 
     def request_left(self, visit: Visit) -> None:
         """An allow-once is used up by the request that went."""
@@ -9346,7 +9393,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int, tick: Tick | No
 
     urls = assignment.urls
     count = min(jobs, MAX_WAITED_FOR.get(sys.platform, MAX_JOBS))
-    shares = split_by_host(filter(host_of, urls), count)
+    shares = split_by_host(filter(host_of, urls), count, partial(queue_of, bot))
     if not shares or not bot.share_memory():  # no request comes of it, or nobody can share
         yield from own_findings(bot, assignment)
         return
@@ -9428,7 +9475,14 @@ def host_of(url: str) -> str:
         return ""
 
 
-def split_by_host(urls: Iterable[str], count: int) -> list[list[str]]:
+def queue_of(bot: Bot, url: str) -> str:
+    """The host where a target queues: its own, or the one at which a hop was put off."""
+    return bot.sources.load(canonical_url(wire_url(url))).host or host_of(url)
+
+
+def split_by_host(
+    urls: Iterable[str], count: int, host_of: Callable[[str], str] = host_of
+) -> list[list[str]]:
     """At most `count` lists of URLs, all of a host's in one of them, of about the same lengths.
 
     For as many processes or machines: pace is kept by host (R4a). What is no URL counts as a host.
