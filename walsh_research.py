@@ -4255,7 +4255,7 @@ class Visit:
         """A policy document that this visit waits for, under the same deadline."""
         visit = Visit(self.fetcher, Target(url, url, kind=kind, wants=wants_any_success), self.root)
         visit.held = KnownSource(url, held.etag, held.last_modified)
-        visit.is_single = held.has_held_host or self.is_single
+        visit.is_single = held.has_held_host or self.fetcher.options.interactive
         visit.is_needless = has_come
         return visit
 
