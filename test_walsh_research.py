@@ -10185,6 +10185,8 @@ class Oracle:
             self.hosts, self.files, self.sources = {}, {}, {}
         if not has_disk or self.list.value is None:
             self.list = a_document()
+        for file in self.files.values():
+            file.waits = LONG_AGO
 
     # R4, R5: the one rule of pace.
 
@@ -10320,7 +10322,7 @@ class Oracle:
             known.since, known.due = self.at, max(due, self.at + 300)
 
     def ask_robots(self, site, file):
-        url, due = site + "/robots.txt", None
+        url, due, is_held = site + "/robots.txt", None, False
         if self.at < file.waits:
             raise Refusal("deferred", "R5", file.waits)
         try:
@@ -10333,7 +10335,7 @@ class Oracle:
                 raise
             status = 503
             if refusal.gate == "R5" and not refusal.is_hop:
-                due = refusal.retry_at
+                due, is_held = refusal.retry_at, refusal.outcome == "deferred"
         file.checked, file.due = self.at, None
         if status in (200, 304):
             if status == 200:
@@ -10347,6 +10349,8 @@ class Oracle:
             file.due, file.failures = due or self.at + 300, file.failures + 1
             file.since = self.at if file.since is None else file.since
             file.held = file.held or due is not None
+        if is_held:
+            raise Refusal("deferred", "R5", due)
 
     # R7, R8: a target.
 
