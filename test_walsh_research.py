@@ -1113,6 +1113,14 @@ class TestR8:
             shown.append((skip.status, bool(skip.last_failure)))
             world.at += DAY
         assert shown == [(500, True), (200, False), (None, True), (None, True)]
+        world.web[A] = "x"
+        list(world.bot().run([A], min_age=0))
+        world.at += DAY
+        run = world.bot().run([A])
+        assert next(run).ok
+        run.close()  # whoever does not come back has not read it
+        [skip] = world.bot().run([A])
+        assert (skip.outcome, skip.status) == ("skipped", None)
 
     @pytest.mark.parametrize("min_age", [3600.0, 20 * 3600.0])
     def test_what_a_429_ended_is_put_off_by_r5_until_its_time(self, world, min_age):
@@ -1646,6 +1654,14 @@ class TestR2:
         assert world.bot().fetch(A).gate == "R2"
         assert world.hits[-1].headers["If-None-Match"] == 'W/"r"'
 
+    def test_a_304_that_nobody_asked_for_takes_no_rules_away_and_renews_none(self, world):
+        world.web.update({ROBOTS: [CLOSED, 304, ""], A: "x"})
+        assert world.bot().fetch(A).gate == "R2"
+        world.at += 2 * DAY
+        assert world.bot().fetch(A).gate == "R2"
+        world.at += 400
+        assert world.bot().fetch(A).ok
+
     @pytest.mark.parametrize("trouble", [500, wr.TransportError("reset"), 404])
     def test_a_held_copy_stays_in_force_while_the_file_is_unreachable(self, world, trouble):
         world.web.update({ROBOTS: CLOSED, A: "x"})
@@ -1945,6 +1961,17 @@ class TestR3b:
         world.web[BLOCKLIST_URL] = 500
         assert world.bot().fetch(A).gate == "R3"
 
+    def test_a_list_in_force_stays_where_the_disk_has_lost_it(self, world):
+        world.web.update({BLOCKLIST_URL: [blocklist("b.test"), blocklist("b.test"), 500], A: "x"})
+        resident = world.bot()
+        resident.fetch(A)
+        world.at += DAY
+        world.bot().fetch(A)
+        for path in world.folder.glob("blocklist-*"):
+            path.unlink()
+        world.at += DAY
+        assert resident.fetch(B).gate == "R3" and resident.blocklist_size == 1
+
     def test_a_304_from_where_no_validators_were_sent_keeps_no_list_current(self, world):
         elsewhere = "https://www.wal.sh/list"
         world.web.update({BLOCKLIST_URL: answer(blocklist("b.test"), etag='"1"'), A: "x"})
@@ -2010,6 +2037,17 @@ class TestR10:
         world.web[SCHEMA_URL] = schema
         bot = world.bot()
         assert bot.fetch(A).ok and bot.blocklist_size == 0
+
+    def test_a_schema_that_did_not_come_keeps_no_new_process_from_a_list(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("b.test", schema=None), A: "x"})
+        world.web[SCHEMA_URL] = '{"required": ["nobody"]}'
+        assert world.bot().fetch(A).ok, "no list was ever adopted"
+        world.at += 8 * DAY
+        world.web[SCHEMA_URL] = 500
+        assert world.bot().fetch(B).outcome == "failed"
+        world.at += 10
+        world.web[SCHEMA_URL] = "{}"
+        assert world.bot().fetch(B).gate == "R3"
 
     def test_a_document_that_the_standalone_schema_refuses_is_not_adopted(self, world):
         world.web.update({BLOCKLIST_URL: blocklist("a.test"), A: "x"})
@@ -2466,15 +2504,17 @@ class TestPlaces:
 
     def test_a_place_ends_where_the_target_ends_elsewhere(self, world):
         busy = answer(status=429, retry_after=3600)
-        world.web.update({A: moved(WWW), WWW: "x", WWW + "busy": busy, WWW + "robots.txt": SLOW})
-        days(world, 2, [WWW + "busy", A])
-        world.web[A] = "at home"
-        world.at = NOW + 2 * DAY
-        list(world.bot().run([A]))
-        world.web[WWW + "busy"] = answer("slow", seconds=20)
-        world.at = NOW + 3 * DAY
-        results = world.bot().run([WWW + "busy", A])
-        assert {result.url: result.at for result in results}[A] < NOW + 3 * DAY + 30
+        world.web.update({A: moved(WWW), WWW: "x", WWW + "1": busy, WWW + "2": "x"})
+        urls = [WWW + "1", WWW + "2", A]
+        days(world, 1, urls)
+        world.web.update({A: "at home", WWW + "1": "x", WWW + "robots.txt": slow(100)})
+        ends = []
+        for day in (1, 2):
+            world.at = NOW + day * DAY
+            results = {result.url: result for result in world.bot().run(urls)}
+            assert {result.outcome for result in results.values()} <= {"fetched", "unchanged"}
+            ends.append(results[A].at - NOW - day * DAY)
+        assert ends[1] < 100
 
     @pytest.mark.parametrize("max_wait", [0, 0.5])
     @pytest.mark.parametrize("urls", [[A, WWW + "1"], [WWW + "1", A], [A + "1", A + "2"], [A, B]])
@@ -2513,6 +2553,13 @@ class TestSilence:
         results = self.run(world, bad, max_wait=1e5)
         assert [result.outcome for result in results].count("fetched") == 5
         assert not [result for result in results if "got no answer" in result.reason]
+
+    def test_a_denial_without_a_request_is_one_too(self, world):
+        urls = [A + name for name in ("1", "2", "closed", "3", "good")]
+        world.web.update(dict.fromkeys(urls[:4], wr.TransportError("reset", final=True)))
+        world.web.update({A + "good": "x", A + "robots.txt": "User-agent: *\nDisallow: /closed\n"})
+        done = outcomes(world.bot().run(urls))
+        assert (done[A + "closed"], done[A + "good"]) == ("denied", "fetched")
 
     @pytest.mark.parametrize("robots", ["", slow(250), SLOW])
     def test_a_dead_host_holds_up_nobody(self, world, robots):
@@ -8293,7 +8340,8 @@ class TestJobs:
     def test_a_target_is_dealt_with_the_host_where_it_queues(self, hosts, start, tmp_path):
         """Else a busy page of that host, in another worker, goes before it every day."""
         go, busy = hosts[1].origin + "/go", hosts[2].origin + "/t0"
-        hosts[1].set_answer("/go", status=302, headers={"Location": hosts[2].origin + "/t1"})
+        hosts[1].set_answer("/go", status=302, headers={"Location": "/on"})
+        hosts[1].set_answer("/on", status=302, headers={"Location": hosts[2].origin + "/t1"})
         hosts[2].set_answer("/t0", status=503, headers={"Retry-After": "3000"})
         read_policies(tmp_path / "cache", *hosts)
         options = {"origin": hosts[0].origin, "allow_private": True, "clock": AnHourAgo()}
@@ -9963,10 +10011,10 @@ R2 a busy robots.txt drops its host | has_held_host=True) => has_held_host=False
 R2a the first match | max(fitting, key=len, default="*") => next(iter(fitting), "*")
 R2a the first group of an agent | ours = {group for => ours = {groups[names.index(wanted)] for
 R2a one agent a group | groups = [0, *itertools.accumulate(has_rule)] => groups = range(len(parts))
-R2b the first rule | max(lengths, key=precedence) => min(lengths)
+R2b the first rule | = max(matches) => = min(matches)
 R2b escapes stay | octet.isascii() and octet.isalnum() => octet.isascii() and octet.isdigit()
-R2c an Allow counts its longest | is_longest=not is_allow => is_longest=True
-R2c a Disallow counts its shortest | is_longest=not is_allow => is_longest=False
+R2c an Allow counts its longest | is_longest=not allow => is_longest=True
+R2c a Disallow counts its shortest | is_longest=not allow => is_longest=False
 R2d a delay for one scheme | for key in (site, f"{other}://{host}"): => for key in (site,):
 R2d a minute at most | or 0.0, LONGEST_CRAWL_DELAY_SECONDS => or 0.0, 60.0
 R3 robots.txt first | for gate in gates: => for gate in gates[-2:-1] + gates[:-2] + gates[-1:]:
@@ -10630,7 +10678,8 @@ def public_functions(thing):
     for name, member in vars(thing).items() if inspect.isclass(thing) else ():
         member = member.fget if isinstance(member, property) else member
         member = getattr(member, "__func__", member)
-        if inspect.isfunction(member) and (name[0] != "_" or name == "__init__"):
+        is_ours = getattr(member, "__module__", "") == wr.__name__
+        if inspect.isfunction(member) and is_ours and (name[0] != "_" or name == "__init__"):
             yield member
 
 
@@ -10674,7 +10723,8 @@ class Web:
         return part_one.Response(status, [("content-type", "text/plain")], body)
 
 part_one.MIN_REQUEST_INTERVAL = 0.1
-bot = part_one.Fetcher(cache_dir=None, transport=Web(), warn=lambda line: None)
+options = part_one.Options(cache_dir=None, transport=Web(), warn=lambda line: None)
+bot = part_one.Fetcher(options)
 results = list(bot.run(["https://a.test/x", "https://a.test/private"]))
 print(sorted((result.outcome, result.gate, result.body) for result in results))
 """
@@ -10687,6 +10737,41 @@ print(sorted((result.outcome, result.gate, result.body) for result in results))
         )
         assert done.stderr == ""
         assert done.stdout == "[('denied', 'R2', b''), ('fetched', None, b'hello')]\n"
+
+    def test_the_signature_of_a_bot_says_what_it_takes(self):
+        signature = inspect.signature(wr.Bot)
+        hints = typing.get_type_hints(wr.Bot.__init__)
+        defaults = {name: item.default for name, item in signature.parameters.items()}
+        assert list(defaults) == (
+            "cache_dir origin timeout max_wait max_bytes unreachable robots_mode robots2"
+            " interactive allow_private tag transport clock rand warn trace".split()
+        )
+        assert set(hints) == {*defaults, "return"} and Any not in hints.values()
+        kinds = {item.kind for name, item in signature.parameters.items() if name != "cache_dir"}
+        assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+        wanted = {"origin": ORIGIN, "timeout": 30.0, "max_wait": 300.0, "max_bytes": 10 * 2**20}
+        wanted.update(unreachable="allow", robots_mode="respect", robots2=False)
+        wanted.update(interactive=False, allow_private=False, tag=None, transport=None, clock=None)
+        assert {name: defaults[name] for name in wanted} == wanted
+        bot = wr.Bot(cache_dir=None)
+        told = {name: value for name, value in defaults.items() if name != "cache_dir"}
+        assert {**told, **bot.options._asdict()} == {**told, "cache_dir": None}
+
+    @pytest.mark.skipif(sys.version_info < (3, 10), reason="3.9 names no class")
+    def test_a_misspelt_argument_names_the_bot(self):
+        with pytest.raises(TypeError, match=r"\bBot\b.*'timeuot'"):
+            wr.Bot(timeuot=5)
+
+    def test_a_transport_and_a_clock_are_protocols(self, world):
+        for protocol, names in (
+            (wr.Transport, {"send"}),
+            (wr.Clock, {"time", "monotonic", "sleep"}),
+        ):
+            assert getattr(protocol, "_is_protocol", False) and protocol.__doc__
+            assert {name for name in vars(protocol) if not name.startswith("_")} == names
+            for name in names:
+                assert "return" in typing.get_type_hints(getattr(protocol, name))
+                assert callable(getattr(world if name == "send" else Clock(world), name))
 
     def test_the_pure_sections_are_pure(self):
         assert [

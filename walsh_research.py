@@ -108,6 +108,7 @@ from typing import (
     NamedTuple,
     NoReturn,
     Optional,
+    Protocol,
     TypeVar,
     Union,
     cast,
@@ -349,6 +350,30 @@ class Response(NamedTuple):
     headers: list[tuple[str, str]]  # (lower-case name, value), in order
     body: bytes  # content-decoded
     truncated: bool = False  # at Request.max_bytes
+
+
+class Transport(Protocol):
+    """What makes one exchange, without redirects and retries: sockets, or what a sandbox has.
+
+    It sends the headers as they are (R1), calls `request.departed` where there is one, and raises
+    TransportError where no HTTP answer came.
+    """
+
+    def send(self, request: Request) -> Response:
+        """One answer of any status, its body decoded and cut at `request.max_bytes`."""
+
+
+class Clock(Protocol):
+    """What a bot knows of time, and waits by."""
+
+    def time(self) -> float:
+        """Unix seconds, by a wall clock that may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds since some beginning, by a clock that never jumps."""
+
+    def sleep(self, seconds: float) -> None:
+        """Returns after so many seconds, or later."""
 
 
 class TransportError(Exception):
@@ -1850,7 +1875,7 @@ class HostRecord(NamedTuple):
     owed: float = 0.0  # intervals for which the host rests after `target_at`
     had_one_policy: bool = False  # the host has had one policy request and nothing else
     held_until: float = NEVER  # R5: Retry-After, back-off, or the hour after the last retry
-    held_by: str = ""  # the digest of the URL whose answer set the hold
+    held_by: str = ""  # the URL whose answer set the hold
     why: str = ""  # the hold in words
 
 
@@ -1911,9 +1936,11 @@ def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecor
 
     A request from the future is from now: it left under a wrong clock, and a hold counts from it.
     """
-    ahead = max(0.0, theirs.last_at - now)
-    theirs = theirs._replace(held_until=theirs.held_until - ahead)
-    theirs = theirs._replace(last_at=min(theirs.last_at, now), target_at=min(theirs.target_at, now))
+    theirs = theirs._replace(
+        last_at=min(theirs.last_at, now),
+        target_at=min(theirs.target_at, now),
+        held_until=theirs.held_until - max(0.0, theirs.last_at - now),
+    )
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
     return latest._replace(held_until=hold.held_until, held_by=hold.held_by, why=hold.why)
@@ -2311,9 +2338,6 @@ class Decision(NamedTuple):
         return shown
 
 
-NO_DECISION = Decision(False, "")
-
-
 class RequestRecord(NamedTuple):
     """One request that left."""
 
@@ -2345,7 +2369,7 @@ class Result(NamedTuple):
     url: str  # as asked
     final_url: str = ""
     status: Optional[int] = None
-    decision: Decision = NO_DECISION  # why
+    decision: Decision = Decision(False, "")  # why
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -3476,8 +3500,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Steps = Generator[Later, None, T]  # work that says when to go on, and at last returns a T
 
-Clock = Any  # time() in Unix seconds, monotonic() in seconds, sleep(seconds)
-
 
 def clock_of_system() -> Callable[[], float]:
     """Seconds that go on while the machine sleeps, where it has such a clock.
@@ -3521,7 +3543,7 @@ class Process:
 
     def now(self) -> float:
         """Unix seconds."""
-        return self._offset + self.clock.monotonic()  # type: ignore[no-any-return]
+        return self._offset + self.clock.monotonic()
 
     def step(self, steps: Steps[T]) -> Later | T:
         """A step further, alone in this process: when to go on, or what came of it."""
@@ -3663,12 +3685,7 @@ class RateLimiter:
         """R5: nothing goes to the host before, in any run or process. It is never shortened."""
         record = self.record_of(host)
         if until > record.held_until:
-            held_by = name_digest(url)  # a URL may have 64 KiB
-            self.write(host, record._replace(held_until=until, held_by=held_by, why=why))
-
-    def is_held_by(self, host: str, url: str) -> bool:
-        """Whether it was this URL's own answer that set the latest hold."""
-        return self.record_of(host).held_by == name_digest(url)
+            self.write(host, record._replace(held_until=until, held_by=url, why=why))
 
 
 UNSEEN = HostRecord()
@@ -3689,7 +3706,9 @@ class PolicyStore:
 
     kind = ""
     gate: GateName = "R2"
+    hold_gate: GateName = "R5"  # that defers whoever wants it, where it leads to a held host
     entry_kind = ""  # in the cache
+    value_of: Any  # of its data
     has_validators = True  # whether "anything new?" can be asked
     is_always_answered = False  # whether what could not be asked is an answer too
 
@@ -3718,21 +3737,18 @@ class PolicyStore:
         """The data and the value of an ending, and when to ask again if not when it is stale."""
         raise NotImplementedError
 
-    def value_of(self, data: Any) -> Any:
-        raise NotImplementedError
-
     def is_shared(self, held: Held) -> bool:
         """Whether other processes shall know it."""
         return True
 
-    def put_off(self, key: str, ending: Ending, refusal: Decision) -> Decision | None:
+    def put_off(self, key: str, document: Visit, ending: Ending) -> Decision | None:
         """It could not be asked for, which is no failure of its own."""
-        return refusal
+        return ending.refusal
 
     def warn_of_failure(self, held: Held) -> None:
         """Says what it means for the run."""
 
-    def failed(self, key: str, trouble: str, ending: Ending, document: Visit) -> Decision | None:
+    def failed(self, key: str, trouble: str, document: Visit, ending: Ending) -> Decision | None:
         """What is held stays in force, and is asked for again in five minutes at the earliest."""
         now = self._now()
         retry_at = max(ending.due_at or now, now + POLICY_RETRY_SECONDS)
@@ -3776,16 +3792,11 @@ class PolicyStore:
         return held._replace(value=value)
 
     def _keep(self, key: str, held: Held) -> None:
-        self._drop(key)
-        self._held[key] = held  # the newest comes last
         self._held_bytes += held.held_bytes
-        while self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES and len(self._held) > 1:
-            self._drop(next(iter(self._held)))
-
-    def _drop(self, key: str) -> None:
-        known = self._held.pop(key, None)
-        if known is not None:
-            self._held_bytes -= known.held_bytes
+        if self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES:
+            self._held.clear()  # the cache has them
+            self._held_bytes = held.held_bytes
+        self._held[key] = held
 
     def _note(self, key: str, held: Held) -> None:
         """For this run, and for the next."""
@@ -3841,22 +3852,15 @@ class PolicyStore:
         url = self.url_of(visit, key)
         document = visit.document(self.kind, url, held, partial(self._has_come, key))
         ending = yield from document.walk()
-        if ending.is_needless or (ending.refusal is not None and self._has_come(key)):
+        if ending.is_needless:
             return None
         refusal = ending.refusal
-        hold = None
-        if refusal is not None and refusal.gate == "R5":
-            why = self._limiter.record_of(document.host).why
-            hold = Later(cast(float, refusal.retry_at), "R5", why)
-            # Later runs say it too, so "in an hour" would not do.
-            trouble = f"{why}, so it is not asked before {iso_utc(hold.at)}"
-            ending = ending._replace(trouble=trouble)
         if refusal is not None and self.is_unasked(document, refusal):
-            refusal = self.put_off(key, ending, refusal)
-            if refusal is not None and hold is not None and document.attempts:
-                # Else each target that waits for it would ask for it once more.
-                self._put_off[key] = hold._replace(gate=cast(GateName, refusal.gate))
-            return refusal
+            if refusal.gate == "R5" and document.attempts:
+                # It leads to a host that is held: else each target would ask for it once more.
+                why = self._limiter.record_of(document.host).why
+                self._put_off[key] = Later(cast(float, refusal.retry_at), self.hold_gate, why)
+            return self.put_off(key, document, ending)
         if ending.status == 304 and any(document.validators):  # R7: it is the value that is held
             validators = held.etag, held.last_modified
             read = Held(200, *validators, held.fetched_at, data=held.data, value=held.value)
@@ -3864,7 +3868,7 @@ class PolicyStore:
             try:
                 read = yield from self.read(key, document, ending)
             except ValueError as error:
-                return self.failed(key, str(error), ending, document)
+                return self.failed(key, str(error), document, ending)
             read = read._replace(status=ending.status, fetched_at=self._now())
             # They belong to the URL that gave them.
             if self.has_validators and not document.redirects:
@@ -3883,7 +3887,8 @@ class PolicyStore:
         """Whether it, or where it leads, was put off by anything but its own answer."""
         if self.is_always_answered:
             return False
-        if refusal.gate == "R5" and self._limiter.is_held_by(document.host, document.wire):
+        is_held = refusal.gate == "R5"
+        if is_held and self._limiter.record_of(document.host).held_by == document.wire:
             return False
         return not document.attempts or refusal.retry_at is not None
 
@@ -3892,6 +3897,7 @@ class SchemaStore(PolicyStore):
     """R10: the standalone schema, for a list that carries none."""
 
     kind = entry_kind = "schema"
+    value_of: Any = staticmethod(parse_schema)
     gate: GateName = "R3"
     is_always_answered = True
 
@@ -3905,9 +3911,6 @@ class SchemaStore(PolicyStore):
         yield from ()  # one answer says it all
         body = whole_document(ending, MAX_SCHEMA_BYTES).body
         return Held(data=body, value=parse_schema(body))
-
-    def value_of(self, data: Any) -> Any:
-        return parse_schema(data)
 
     def is_shared(self, held: Held) -> bool:
         return held.failures == 0  # or a new process might adopt no list
@@ -3926,6 +3929,7 @@ class BlocklistStore(PolicyStore):
 
     kind = "blocklist"
     gate: GateName = "R3"
+    hold_gate: GateName = "R3"
     entry_kind = "refresh"
 
     def __init__(
@@ -3993,21 +3997,20 @@ class BlocklistStore(PolicyStore):
             return held._replace(value=value, fetched_at=fetched_at)
         return self._held.get(key, UNKNOWN)  # R3b: what is in force stays
 
-    def put_off(self, key: str, ending: Ending, refusal: Decision) -> Decision | None:
+    def put_off(self, key: str, document: Visit, ending: Ending) -> Decision | None:
         """R3b: what could not be asked is not what failed, so the gate stays shut without a list."""
-        soon = self._now() + POLICY_RETRY_SECONDS
-        retry_at = refusal.retry_at or soon
-        if self.held.value is None:
-            reason = f"no blocklist yet: {refusal.reason}"
-            return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
-        self._note_failure(key, ending.why, 0, max(retry_at, soon))
-        return None
+        if self.held.value is not None:
+            return self.failed(key, ending.why, document, ending)
+        refusal = cast(Decision, ending.refusal)
+        reason = f"no blocklist yet: {refusal.reason}"
+        retry_at = refusal.retry_at or self._now() + POLICY_RETRY_SECONDS
+        return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
 
     def warn_of_failure(self, held: Held) -> None:
         """R3b: the last list stays in force; without one the gate opens."""
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if held.value is not None:
-            at = iso_utc(held.checked_at)
+            at = iso_utc(max(held.fetched_at, held.checked_at))
             effect = f"the list of {len(held.value)} entries, of {at}, stays in force (R3b)"
         elif self.is_lost():
             effect = "the one that was held cannot be read, so every target waits for a new one"
@@ -4030,12 +4033,10 @@ class RobotsStore(PolicyStore):
     """R2: what is held of each site's robots.txt, by scheme, host and port."""
 
     kind = entry_kind = "robots"
+    value_of: Any = staticmethod(RobotsTxt.parse)
 
     def url_of(self, visit: Visit, key: str) -> str:
         return f"{site_of(visit.wire)}/{self.kind}.txt"
-
-    def value_of(self, data: Any) -> Any:
-        return RobotsTxt.parse(data)
 
     def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
         """Spec 9.1.1: rules, no rules, or out of reach."""
@@ -4056,7 +4057,7 @@ class RobotsStore(PolicyStore):
         yield from ()  # one file says it all
         return Held(data=body, value=self.value_of(body))
 
-    def failed(self, key: str, trouble: str, ending: Ending, document: Visit) -> Decision | None:
+    def failed(self, key: str, trouble: str, document: Visit, ending: Ending) -> Decision | None:
         """A copy stays, and the site is asked again soon, or when its own hold ends.
 
         Its 429 or 503 holds the host once: a host is not dropped for ever (9.1.1). What another
@@ -4129,7 +4130,6 @@ class SourceStore:
 # Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, which
 # ends with the visit that wants it (`PolicyStore.ensure`).
 
-Transport = Any  # send(Request) -> Response, or TransportError; perhaps resolve()
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
 # A gate lets pass (None), refuses, says when to come back, or has steps that come first.
@@ -4185,10 +4185,10 @@ class Ending(NamedTuple):
     @property
     def why(self) -> str:
         """Why a policy document did not come."""
-        if self.trouble:
-            return self.trouble
         if self.refusal is not None:
             return self.refusal.reason
+        if self.trouble:
+            return self.trouble
         if isinstance(self.answer, TransportError):
             return self.answer.reason
         return f"answered {self.status}"
@@ -4283,9 +4283,10 @@ class Visit:
 
     def not_yet(self, later: Later) -> Decision:
         """Put off: `max_wait` does not reach so far."""
-        seconds = later.at - self.fetcher.now()
-        reason = f"not before {spell_seconds(seconds)} from now: {later.reason}"
-        return self.refused(later.gate, reason, later.at)
+        when = f"{spell_seconds(later.at - self.fetcher.now())} from now"
+        if self.root is not self:  # what is said of a document may be said again later
+            when = iso_utc(later.at)
+        return self.refused(later.gate, f"not before {when}: {later.reason}", later.at)
 
     def placed(self, later: Later) -> Later:
         """With the host at which the target is now; whoever waits for it knows how long."""
@@ -4661,9 +4662,8 @@ class Scheduler:
 
     def is_behind(self, visit: Visit) -> bool:
         """Whether who waits in line for the host of a visit has a better place, and goes first."""
-        guest = visit.waiting
-        line = self._queues.get(visit.host) or [guest]
-        return guest.known.host != visit.host and line[-1] < guest
+        line = self._queues.get(visit.host)
+        return bool(line and line[-1] < visit.waiting)
 
     def guest_may_owe(self, visit: Visit) -> float:
         """R4: for how many intervals its host may be owed where a visit comes by redirect."""
@@ -4752,13 +4752,13 @@ class Options(NamedTuple):
     timeout: float = 30.0  # seconds
     max_wait: float = 300.0  # seconds
     max_bytes: int = 10 * 2**20
-    unreachable: str = "allow"
-    robots_mode: str = "respect"
+    unreachable: Literal["allow", "defer"] = "allow"
+    robots_mode: Literal["respect", "report_only", "ignore"] = "respect"
     interactive: bool = False
     allow_private: bool = False
     tag: str | None = None
-    transport: Transport = None
-    clock: Clock = None
+    transport: Transport | None = None
+    clock: Clock | None = None
     rand: Callable[[], float] = roll
     warn: Callable[[str], None] | None = None
     trace: Callable[[str], None] | None = None
@@ -4815,8 +4815,8 @@ class Fetcher:
 
     kinds = KINDS
 
-    def __init__(self, **arguments: Any) -> None:
-        options = self.options = Options(**arguments)
+    def __init__(self, options: Options) -> None:
+        self.options = options
         options.check()
         self.tag = options.parsed_tag()  # R13
         self.origin = site_of(wire_url(options.origin))
@@ -4825,9 +4825,9 @@ class Fetcher:
         self.now = self.process.now
         self.sent_at = NEVER  # when its latest request left, Unix seconds
         self._warned: set[str] = set()
-        self._transport = options.transport
-        if self._transport is None:
-            self._transport = HttpTransport(allow_private=options.allow_private)
+        self._transport: Transport = HttpTransport(allow_private=options.allow_private)
+        if options.transport is not None:
+            self._transport = options.transport
         self._cache = Cache(self._cache_folder(), self.warn, self.now)
         self.limiter = RateLimiter(self.process, self._cache)
         self._blocklist = BlocklistStore(self._cache, self.limiter, self.warn, self.origin)
@@ -5099,10 +5099,11 @@ class Fetcher:
         if self.options.allow_private:
             return None
         reason = host_refusal(split_url(visit.wire).host)
+        resolve = getattr(self._transport, "resolve", None)
         began_at = self.now()
         try:
-            if not reason and hasattr(self._transport, "resolve"):
-                self._transport.resolve(visit.wire, self.options.timeout)
+            if not reason and resolve is not None:
+                resolve(visit.wire, self.options.timeout)
         except TransportError as error:
             if error.refused:
                 reason = error.reason
@@ -6749,6 +6750,7 @@ __all__ = [
     "BlockedDomain",
     "Blocklist",
     "BlocklistRejected",
+    "Clock",
     "Feed",
     "FeedItem",
     "Hit",
@@ -6769,6 +6771,7 @@ __all__ = [
     "SchemaViolation",
     "Sitemap",
     "SitemapEntry",
+    "Transport",
     "TransportError",
     "UnsupportedSchema",
     "Verdict",
@@ -6880,6 +6883,7 @@ class AnswerStore(PolicyStore):
     """
 
     kind = entry_kind = "ask"
+    value_of: Any = staticmethod(partial(from_entry, NO_ANSWER))
     gate: GateName = "robots2"
     has_validators = False
     is_always_answered = True
@@ -6889,9 +6893,6 @@ class AnswerStore(PolicyStore):
 
     def fresh_seconds(self, held: Held) -> float:
         return ROBOTS2_ASK_TTL_SECONDS
-
-    def value_of(self, data: Any) -> Any:
-        return from_entry(NO_ANSWER, data)
 
     def is_shared(self, held: Held) -> bool:
         return bool(held.value.cacheable)
@@ -6918,7 +6919,7 @@ class AnswerStore(PolicyStore):
             key = f"{site} {directive}"
             held = self._held.get(key, UNKNOWN)
             if getattr(held.value, "decision", "") == "allow-once":
-                self._drop(key)
+                del self._held[key]
 
 
 BOT_KINDS = {
@@ -6990,10 +6991,6 @@ def wants_structured(status: int, headers: Headers) -> bool:
 class Bot(Fetcher):
     """A conformant bot: every request passes R3, the address check, R2 and R4, in that order.
 
-    Bot(cache_dir=the platform's, *, origin=ORIGIN, timeout=30.0, max_wait=300.0,
-        max_bytes=10 * 2**20, unreachable="allow", robots_mode="respect", robots2=False,
-        interactive=False, allow_private=False, tag=None, transport=None, clock=None)
-
     `cache_dir=None` keeps everything in memory. `timeout` is for one whole exchange and `max_wait`
     bounds all pauses of one target, both in seconds; `max_bytes` bounds a decoded body.
     `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4). `robots2` is True or an
@@ -7009,8 +7006,21 @@ class Bot(Fetcher):
         self,
         cache_dir: Union[str, os.PathLike[str], None] = PLATFORM_CACHE,
         *,
+        origin: str = ORIGIN,
+        timeout: float = 30.0,
+        max_wait: float = 300.0,
+        max_bytes: int = 10 * 2**20,
+        unreachable: Literal["allow", "defer"] = "allow",
+        robots_mode: Literal["respect", "report_only", "ignore"] = "respect",
         robots2: Union[bool, str] = False,
-        **options: Any,
+        interactive: bool = False,
+        allow_private: bool = False,
+        tag: Optional[str] = None,
+        transport: Optional[Transport] = None,
+        clock: Optional[Clock] = None,
+        rand: Callable[[], float] = roll,
+        warn: Optional[Callable[[str], None]] = None,
+        trace: Optional[Callable[[str], None]] = None,
     ) -> None:
         self.requests = 0  # that left, of any kind
         self._category = self._identity = ""
@@ -7021,7 +7031,24 @@ class Bot(Fetcher):
             if isinstance(robots2, str):
                 self._category = robots2
             self._identity = robots2_identity(self._category)  # ValueError: it cannot be announced
-        super().__init__(cache_dir=cache_dir, **options)
+        options = Options(
+            cache_dir,
+            origin,
+            timeout,
+            max_wait,
+            max_bytes,
+            unreachable,
+            robots_mode,
+            interactive,
+            allow_private,
+            tag,
+            transport,
+            clock,
+            rand,
+            warn,
+            trace,
+        )
+        super().__init__(options)
         self._robots2 = Robots2Store(self._cache, self.limiter, self.warn, self._category)
         self._answers = AnswerStore(self._cache, self.limiter, self.warn, self._category)
 
