@@ -8002,7 +8002,8 @@ R2a random texts: whose rules are ours
   compare agents -> alike
 
 R2a named Walsh-Research group overrides `*`
-  fetch /star-only -> blocklist /robots.txt /star-only fetched
+  facts /star-only -> blocklist /robots.txt /star-only allowed_implicit by Walsh-Research, None
+  facts /wild/open -> /wild/open+1 allowed_explicit by Walsh-Research, 9
 
 R2b vectors 12.2, robots path matching
   rules Disallow: /research/bots/dogfood-disallow | /research/bots/dogfood-disallow.html -> DENY
@@ -8227,6 +8228,15 @@ R4 many targets of some hosts, one of them silent, at the pace of each
   run /page /page.md //b.test/page //b.test/page.md -> blocklist /robots.txt /page \
 //b.test/robots.txt //b.test/page //b.test/page+1 /page.md+1 //b.test/page.md+2 //b.test/page+3 \
 //b.test/page+7 //b.test/page+15 //b.test/page+31 fetched fetched fetched failed
+
+R4 an always busy page keeps nobody out who comes to its host by a redirect
+  chain /moved 1 //b.test/page
+  refuse //b.test/busy 429 Retry-After 400
+  run //b.test/busy /moved -> blocklist //b.test/robots.txt //b.test/busy /robots.txt /moved \
+deferred:R5 deferred:R5
+  wait 86400
+  run //b.test/busy /moved -> blocklist /robots.txt /moved+1 //b.test/robots.txt+1 //b.test/page+2 \
+//b.test/busy+3 fetched deferred:R5
 
 R4c first request to unseen host not delayed
   serve /robots.txt 200 User-agent: * | Crawl-delay: 30
@@ -8878,6 +8888,11 @@ class ScenarioRun(Run):
         decision = self.bot.may_fetch(self.long_url(url), wait=False)
         return decision.gate or "allowed"
 
+    def facts(self, url: str) -> str:
+        """What robots.txt said of a page that was fetched."""
+        result = self.fetched(url)
+        return f"{result.verdict} by {result.group}, {result.rule and result.rule.line}"
+
     def claim(self, url: str) -> str:
         return self.bot.may_fetch(self.long_url(url)).gate or "allowed"
 
@@ -8903,7 +8918,7 @@ class ScenarioRun(Run):
         kept = str(result.to_dict()).encode()
         for path in pathlib.Path(self.folder).iterdir():
             kept += path.read_bytes()
-        return f"{result.body.count(words)} read {kept.count(words)} kept"
+        return f"{result.text.count(part)} read {kept.count(words)} kept"
 
     def back_offs(self, path: str) -> str:
         """What becomes of 24 hosts, and whether their last pauses differ, on default dice.
