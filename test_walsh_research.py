@@ -9994,6 +9994,10 @@ R6 styles and fonts are read | image font audio => image audio
 R7 all trailing slashes go | parts.path.removesuffix("/") => parts.path.rstrip("/")
 R7 a lone Last-Modified is not sent | if re.fullmatch(header_text, value)}
   => if validators[0] and re.fullmatch(header_text, value)}
+R9 a type that contains markdown is not read as such | (?P<markdown>.*markdown)
+  => (?P<markdown>text/markdown)
+R12 a 404 of robots.txt holds for thirty days | return ROBOTS_TTL_SECONDS
+  => return ROBOTS_TTL_SECONDS * (30 if held.status == 404 else 1)
 R8 a failure has no floor | if is_due or not is_fresh(known.asked_at
   => if is_due or known.failure or not is_fresh(known.asked_at
 R1* another name under TLS | headers.update(request.headers)
