@@ -9226,7 +9226,7 @@ REQUIREMENTS = (  # the rows of the checklist (spec 15), and R13
 
 
 def attest(real_pace: bool = True, live: Iterable[Check] = ()) -> dict[str, Any]:
-    """The attestation document of spec 14, every value measured now, in about ten seconds.
+    """The attestation document of spec 14, every value measured now, in some seconds.
 
     A requirement is true where checks of it or of its letters passed, and nothing else came of
     any: what could not be measured here is not attested, and `skips` has the reason. `live` are
