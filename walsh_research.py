@@ -7927,7 +7927,8 @@ R2 constant of spec 6
 
 R2 robots.txt is obeyed, whatever the spelling, and at a hop to another host
   fetch /denied -> blocklist /robots.txt denied:R2
-  fetch /x/y/../%2e%2E/%64enied -> denied:R2
+  fetch /x/../denied -> denied:R2
+  fetch /x/%2e%2E/%64enied -> denied:R2
   chain /moved 2 //b.test/denied
   fetch /moved -> /moved /moved-1+1 //b.test/robots.txt+1 denied:R2
 
@@ -8117,11 +8118,13 @@ R3a vectors 12.3, blocklist domain
   may_fetch //example.org/ -> //example.org/robots.txt allowed
 
 R3a ports, final dots and IDN in a host and in the list
-  relist {"blocked": [{"domain": "B\u00fccher.Test."}, {"domain": "xn--caf-dma.test"}]}
+  relist {"blocked": [{"domain": "B\u00fccher.Test."}, {"domain": "xn--caf-dma.test"}, \
+{"domain": "%78.test"}]}
   fetch http://WWW.XN--bcher-kva.test.:8080/ -> blocklist denied:R3
   fetch //bücher.test/ -> denied:R3
   fetch //a.CAFÉ.test/ -> denied:R3
   fetch //xn--%63af-dma.test/ -> denied:R3
+  fetch //x.test/ -> denied:R3
 
 R3b retain last list on transient fetch failure
   fetch //blocked.test/ -> blocklist denied:R3
@@ -9041,8 +9044,10 @@ class ProcessRun(ScenarioRun):
         prefix = f"pycache_prefix={self.bytecode}"
         python = [sys.executable or "", "-I", "-S", "-X", prefix, "-c", CHILD, folder, module]
         options = ["--json", "--allow-private", "--origin", self.origin.origin]
-        environ = {name: value for name, value in os.environ.items() if "PROXY" not in name.upper()}
-        environ["WALSH_RESEARCH_CACHE"] = self.folder
+        environ = {"WALSH_RESEARCH_CACHE": self.folder}
+        for name, value in os.environ.items():
+            if not re.search("PROXY|HOME|CACHE|APPDATA", name.upper()):
+                environ[name] = value
         try:
             with COMPILING:  # one child compiles for all
                 if not os.listdir(self.bytecode):
