@@ -10019,8 +10019,8 @@ R9 a type that contains markdown is not read as such | (?P<markdown>.*markdown)
   => (?P<markdown>text/markdown)
 R12 a 404 of robots.txt holds for thirty days | return ROBOTS_TTL_SECONDS
   => return ROBOTS_TTL_SECONDS * (30 if held.status == 404 else 1)
-R8 a failure has no floor | if is_due or not is_fresh(known.asked_at
-  => if is_due or known.failure or not is_fresh(known.asked_at
+R8 a failure has no floor | return was_put_off or not is_fresh
+  => return was_put_off or bool(known.failure) or not is_fresh
 R1* another name under TLS | headers.update(request.headers)
   => headers.update(request.headers, **{"User-Agent": "x"} if site.scheme == "https" else {})
 R1 another version | = "Mozilla/5.0 => = "Mozilla/4.0

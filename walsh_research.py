@@ -8944,7 +8944,7 @@ class ScenarioRun(Run):
         kept = str(result.to_dict()).encode()
         for path in pathlib.Path(self.folder).iterdir():
             kept += path.read_bytes()
-        return f"{result.text.count(part)} read {kept.count(words)} kept"
+        return f"{result.body.count(words)} read {kept.count(words)} kept"
 
     def back_offs(self, path: str) -> str:
         """What becomes of 24 hosts, and whether their last pauses differ, on default dice.
