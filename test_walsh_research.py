@@ -10361,16 +10361,15 @@ class Oracle:
     def walk(self, kind, url, validators, owner, tries=6):
         """The last answer, and the URL that gave it. `owner` is the URL of the validators."""
         may_owe = A_PAGE if kind == "page" else A_POLICY
-        passed, tried, has_asked = [url], 0, False
+        passed, tried, status = [url], 0, None
         while True:
             try:
                 while self.gate(kind, url) or self.pause(url, may_owe):
                     pass
             except Refusal as refusal:
-                refusal.is_hop, refusal.has_asked = len(passed) > 1, has_asked
+                refusal.is_hop, refusal.status = len(passed) > 1, status
                 raise
             status, headers, body = self.send(url, may_owe, validators if url == owner else {})
-            has_asked = True
             if kind == "page":
                 self.attempts += 1
                 self.source.asked, self.source.due = self.at, LONG_AGO
@@ -10391,7 +10390,7 @@ class Oracle:
                     host.held, host.by = self.at + seconds, url
                 if tried == tries:
                     refusal = Refusal("failed", "R5", host.held, True)
-                    refusal.is_hop, refusal.has_asked = len(passed) > 1, True
+                    refusal.is_hop, refusal.status = len(passed) > 1, status
                     raise refusal
             elif status == 0 and tried < (tries - 1 if kind == "page" else 1):
                 again, start = self.at + 2.0**tried, self.start(url, may_owe)
@@ -10442,7 +10441,7 @@ class Oracle:
                 if refusal.gate == "R5" and refusal.is_hop:  # nor can it before the hold's end
                     file.waits = refusal.retry_at
                 raise
-            status = 503
+            status = 503 if refusal.status in (429, 503) else 0
             if refusal.gate == "R5" and not refusal.is_hop:
                 due, is_held = refusal.retry_at, refusal.outcome == "deferred"
         file.checked, file.due = self.at, None
@@ -10457,7 +10456,7 @@ class Oracle:
         else:
             file.due, file.failures = due or self.at + 300, file.failures + 1
             file.since = self.at if file.since is None else file.since
-            file.held = file.held or due is not None
+            file.held = file.held or due is not None or status in (429, 503)
         if is_held:
             raise Refusal("deferred", "R5", due)
 

@@ -4070,6 +4070,7 @@ class RobotsStore(PolicyStore):
         retry_at = self._now() + POLICY_RETRY_SECONDS
         is_held = ending.due_at is not None and document.host == host_key(document.url)
         if is_held:
+            self._keep(key, self.held_of(key)._replace(has_held_host=True))
             retry_at = cast(float, ending.due_at)
         self._note_failure(key, trouble, ending.status, retry_at)
         return ending.refusal if is_held else None
