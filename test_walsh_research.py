@@ -10068,7 +10068,7 @@ R2 64 KiB are read | MAX_ROBOTS_BYTES = 500 => MAX_ROBOTS_BYTES = 64
 R2 a hop passes the throttle alone | gates_of(self.kind))
   => gates_of(self.kind)[-1 * bool(self.redirects) :])
 R2 robots.txt is not followed | "robots": Kind( => "robots": Kind(max_redirects=0, accept=
-R2 a busy robots.txt drops its host | has_held_host=True) => has_held_host=False)
+R2 a busy robots.txt drops its host | =held.has_held_host or status in BACKOFF_STATUSES => =False
 R2a the first match | max(fitting, key=len, default="*") => next(iter(fitting), "*")
 R2a the first group of an agent | ours = {group for => ours = {groups[names.index(wanted)] for
 R2a one agent a group | groups = [0, *itertools.accumulate(has_rule)] => groups = range(len(parts))
