@@ -2622,15 +2622,14 @@ def name_digest(name: str) -> str:
     return sha256_hex(name.encode("utf-8", "surrogatepass"))
 
 
-def entry_digest(kind: str, name: str, pieces: Iterable[bytes]) -> bytes:
+def entry_digest(kind: str, name: str, payload: bytes | memoryview) -> bytes:
     """The SHA-256 of an entry's name and payload, so that no entry can pass for another.
 
     One and the one before it have the same, since a file is not written anew to be renamed.
     """
     header = f"{CACHE_FORMAT}\0{kind}\0{name.removesuffix(BEFORE)}\0"
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
-    for piece in pieces:
-        digest.update(piece)
+    digest.update(payload)
     return digest.digest()
 
 
@@ -2681,11 +2680,11 @@ class CacheLock:
     """
 
     def __init__(self) -> None:
-        self._file: BinaryIO | None = None
+        self._file: io.FileIO | None = None
 
     def take(self, path: str) -> bool:
         """False where another open file has the lock. OSError: nobody can lock here."""
-        file = self._file = open(path, "ab", opener=open_privately)
+        file = self._file = open(path, "ab", buffering=0, opener=open_privately)
         try:
             if sys.platform == "win32":
                 import msvcrt  # Windows only
@@ -2785,7 +2784,7 @@ class Cache:
         """
         lock = CacheLock()
         if self._is_usable():
-            path = os.path.join(str(self.folder), f"lock-{name_digest(name)[:3]}")
+            path = f"{self.folder}/lock-{name_digest(name)[:3]}"
             try:
                 return lock if lock.take(path) else None  # R4a
             except OSError as error:  # The disk has no locks.
@@ -2813,16 +2812,19 @@ class Cache:
                 self.store(kind, name, self.load(kind, name))
 
     def _path(self, kind: str, name: str) -> str:
-        return os.path.join(self.folder or "", f"{kind}-{name_digest(name)[:32]}.pickle")
+        return f"{self.folder}/{kind}-{name_digest(name)[:32]}.pickle"
 
     def _is_usable(self) -> bool:
         """Whether the folder is there, ours alone. It is asked anew each time: folders change."""
         if self.folder is None:
             return False
         try:
-            if not os.path.isdir(self.folder):
+            try:
+                status = os.stat(self.folder)
+            except FileNotFoundError:
                 os.makedirs(self.folder, 0o700, exist_ok=True)
-            check_private(os.stat(self.folder), stat.S_ISDIR, "folder")
+                status = os.stat(self.folder)
+            check_private(status, stat.S_ISDIR, "folder")
             return True
         except (OSError, ValueError) as error:
             self._warn_of_disk(error)
@@ -2838,14 +2840,14 @@ class Cache:
         limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
         if status.st_size > limit_bytes:
             raise ValueError(f"has {status.st_size} bytes, at most {limit_bytes} are read")
-        with open(path, "rb") as file:
-            digest = file.read(32)
-            # Piece by piece, since a blocklist may have 64 MB.
-            pieces = iter(partial(file.read, PIECE_BYTES), b"")
-            if digest != entry_digest(kind, name, pieces):
-                raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
-            file.seek(32)
-            value = PlainUnpickler(file).load()
+        with open(path, "rb", buffering=0) as file:
+            entry = file.read()
+        # No part of it is copied: a blocklist may have 64 MB.
+        if entry[:32] != entry_digest(kind, name, memoryview(entry)[32:]):
+            raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
+        payload = io.BytesIO(entry)
+        payload.seek(32)
+        value = PlainUnpickler(payload).load()
         now = self._wall_time()
         if now - status.st_mtime > SWEEP_INTERVAL_SECONDS:  # What is used is not swept.
             date_file(path, now)
@@ -2856,11 +2858,11 @@ class Cache:
         now = self._wall_time()
         scratch = self._path("tmp", os.urandom(16).hex())
         try:
-            with open(scratch, "xb", opener=open_privately) as file:
-                file.write(entry_digest(kind, name, [payload]))
+            with open(scratch, "xb", PIECE_BYTES, opener=open_privately) as file:
+                file.write(entry_digest(kind, name, payload))
                 file.write(payload)
-                file.flush()
                 if kind in DURABLE_KINDS:
+                    file.flush()
                     os.fsync(file.fileno())
             date_file(scratch, now)
             replace_file(scratch, self._path(kind, name))
@@ -3646,7 +3648,7 @@ class RateLimiter:
         """What this process knows of a host, and what another has written since."""
         ours = self._records.get(host, UNSEEN)
         entry = self._cache.load("pace", host)
-        if entry is None:
+        if entry in (None, ours._asdict()):
             return ours
         theirs = from_entry(UNSEEN, entry)
         now = self.now()
