@@ -2887,7 +2887,7 @@ def disk(tmp_path):
 
 def entry(payload, kind="robots", name="x"):
     """A file whose digest holds, whatever its payload is."""
-    return wr.entry_digest(kind, name, [payload]) + payload
+    return wr.entry_digest(kind, name, payload) + payload
 
 
 class Touch:
@@ -7553,6 +7553,8 @@ REFUSED_BY_PROXY = [  # what a proxy answers to CONNECT, the reason, whether tha
     (whole(b"", status=b"502 Bad Gateway"), "answers 502", False),
     (OK + b"\r\n\x16\x03\x03 early", "sends bytes before the TLS handshake", False),
     (b"hello\r\n", HEAD_LINE, False),
+    (b"HTTP/1.1 200 OK\r\nhello\r\n\r\n", HEAD_LINE, False),
+    (b"HTTP/1.1 503 hello\r\n\r\n", "answers 503", False),
     (b"", EARLY, False),
 ]
 
@@ -7906,6 +7908,7 @@ class TestTransport:
             error = trouble("https://door.test/", transport(proxies=proxies))
         assert wanted in error.reason and error.final is is_final
         assert "secret" not in error.reason and "dXNlc" not in error.reason
+        assert "hello" not in error.reason  # no word of it may reach a model as ours
 
     def test_a_407_is_the_proxys_where_one_is_asked(self):
         with Player(whole(b"", status=b"407 Odd")) as proxy:
@@ -8068,6 +8071,37 @@ class TestTransport:
         with silent_address("127.0.0.1", 0) as port, aborting(door):
             error = trouble(f"http://127.0.0.1:{port}/", door)
         assert error.reason == "cancelled (connect)" and error.final
+
+    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fills a queue of the system")
+    @pytest.mark.parametrize("step", ["settimeout", "connect"])
+    def test_an_abort_right_before_a_connect_ends_it(self, step, monkeypatch):
+        door, real, began_at = transport(), getattr(socket.socket, step), time.monotonic()
+        with silent_address("127.0.0.1", 0) as port, monkeypatch.context() as patch:
+
+            def late(self, *arguments):
+                patch.undo()
+                door.abort()
+                return real(self, *arguments)
+
+            patch.setattr(socket.socket, step, late)
+            error = trouble(f"http://127.0.0.1:{port}/", door)
+        assert error.final and error.reason == "cancelled (connect)"
+        assert time.monotonic() - began_at < 5
+
+    def test_a_cancel_that_comes_right_behind_the_question_ends_the_exchange(self):
+        asked, began_at = [], time.monotonic()
+
+        def is_cancelled():
+            asked.append(len(asked))
+            if asked == [0]:
+                door.abort()
+            return asked != [0]
+
+        doors = {kind.__name__: kind for kind in wr.HttpTransport.__subclasses__()}
+        door = doors["HarnessTransport"](True, is_cancelled)
+        with Player(then_silence(b"")) as player, pytest.raises(BaseException) as raised:
+            send(player.url, door)
+        assert raised.typename == "CallCancelled" and time.monotonic() - began_at < 5
 
     def test_abort_of_nothing_changes_nothing(self):
         door = transport()

@@ -2622,15 +2622,14 @@ def name_digest(name: str) -> str:
     return sha256_hex(name.encode("utf-8", "surrogatepass"))
 
 
-def entry_digest(kind: str, name: str, pieces: Iterable[bytes]) -> bytes:
+def entry_digest(kind: str, name: str, payload: bytes | memoryview) -> bytes:
     """The SHA-256 of an entry's name and payload, so that no entry can pass for another.
 
     One and the one before it have the same, since a file is not written anew to be renamed.
     """
     header = f"{CACHE_FORMAT}\0{kind}\0{name.removesuffix(BEFORE)}\0"
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
-    for piece in pieces:
-        digest.update(piece)
+    digest.update(payload)
     return digest.digest()
 
 
@@ -2681,11 +2680,11 @@ class CacheLock:
     """
 
     def __init__(self) -> None:
-        self._file: BinaryIO | None = None
+        self._file: io.FileIO | None = None
 
     def take(self, path: str) -> bool:
         """False where another open file has the lock. OSError: nobody can lock here."""
-        file = self._file = open(path, "ab", opener=open_privately)
+        file = self._file = open(path, "ab", buffering=0, opener=open_privately)
         try:
             if sys.platform == "win32":
                 import msvcrt  # Windows only
@@ -2785,7 +2784,7 @@ class Cache:
         """
         lock = CacheLock()
         if self._is_usable():
-            path = os.path.join(str(self.folder), f"lock-{name_digest(name)[:3]}")
+            path = f"{self.folder}/lock-{name_digest(name)[:3]}"
             try:
                 return lock if lock.take(path) else None  # R4a
             except OSError as error:  # The disk has no locks.
@@ -2813,16 +2812,19 @@ class Cache:
                 self.store(kind, name, self.load(kind, name))
 
     def _path(self, kind: str, name: str) -> str:
-        return os.path.join(self.folder or "", f"{kind}-{name_digest(name)[:32]}.pickle")
+        return f"{self.folder}/{kind}-{name_digest(name)[:32]}.pickle"
 
     def _is_usable(self) -> bool:
         """Whether the folder is there, ours alone. It is asked anew each time: folders change."""
         if self.folder is None:
             return False
         try:
-            if not os.path.isdir(self.folder):
+            try:
+                status = os.stat(self.folder)
+            except FileNotFoundError:
                 os.makedirs(self.folder, 0o700, exist_ok=True)
-            check_private(os.stat(self.folder), stat.S_ISDIR, "folder")
+                status = os.stat(self.folder)
+            check_private(status, stat.S_ISDIR, "folder")
             return True
         except (OSError, ValueError) as error:
             self._warn_of_disk(error)
@@ -2838,14 +2840,14 @@ class Cache:
         limit_bytes = MAX_ENTRY_BYTES.get(kind, MAX_ENTRY_BYTES[""])
         if status.st_size > limit_bytes:
             raise ValueError(f"has {status.st_size} bytes, at most {limit_bytes} are read")
-        with open(path, "rb") as file:
-            digest = file.read(32)
-            # Piece by piece, since a blocklist may have 64 MB.
-            pieces = iter(partial(file.read, PIECE_BYTES), b"")
-            if digest != entry_digest(kind, name, pieces):
-                raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
-            file.seek(32)
-            value = PlainUnpickler(file).load()
+        with open(path, "rb", buffering=0) as file:
+            entry = file.read()
+        # No part of it is copied: a blocklist may have 64 MB.
+        if entry[:32] != entry_digest(kind, name, memoryview(entry)[32:]):
+            raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
+        payload = io.BytesIO(entry)
+        payload.seek(32)
+        value = PlainUnpickler(payload).load()
         now = self._wall_time()
         if now - status.st_mtime > SWEEP_INTERVAL_SECONDS:  # What is used is not swept.
             date_file(path, now)
@@ -2856,11 +2858,11 @@ class Cache:
         now = self._wall_time()
         scratch = self._path("tmp", os.urandom(16).hex())
         try:
-            with open(scratch, "xb", opener=open_privately) as file:
-                file.write(entry_digest(kind, name, [payload]))
+            with open(scratch, "xb", PIECE_BYTES, opener=open_privately) as file:
+                file.write(entry_digest(kind, name, payload))
                 file.write(payload)
-                file.flush()
                 if kind in DURABLE_KINDS:
+                    file.flush()
                     os.fsync(file.fileno())
             date_file(scratch, now)
             replace_file(scratch, self._path(kind, name))
@@ -2899,11 +2901,15 @@ def sweep_file(file: os.DirEntry[str], now: float) -> None:
 # sleeps. A decision from the cache needs none of the modules that these functions import.
 
 FIELD_TEXT = rb"[\t\x20-\x7e\x80-\xff]*"  # RFC 9110 5.5: no control characters
-FIELD_NAME = rb"([!#$%&'*+.^_`|~0-9A-Za-z-][\t !#$%&'*+.^_`|~0-9A-Za-z-]*)"  # blanks are odd
-STATUS_LINE = lazy_re(rb"(HTTP/1\.[0-9]) [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
+FIELD_NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-][\t !#$%&'*+.^_`|~0-9A-Za-z-]*"  # blanks are odd
+STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
 # A header, the continuation of one, or the blank line behind the last.
 HEADER_LINE = lazy_re(rb"(?:(?:" + FIELD_NAME + rb":|[ \t])" + FIELD_TEXT + rb")?\r?\n")
-FRAMING_FIELDS = (b"content-length", b"transfer-encoding")
+# The headers that say where a body ends: what all their values may say, and what is wanted.
+FRAMING = {
+    "Content-Length": (r"([0-9]{1,18})(?: and \1)*", "one number"),
+    "Transfer-Encoding": ("(?i)chunked", "chunked"),
+}
 OUR_CODINGS = ("gzip", "x-gzip", "deflate")
 # Content codings that hide a body from us. Any other name says nothing, as in browsers.
 CODINGS = frozenset((*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz"))
@@ -3007,37 +3013,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class AnswerFile(io.BufferedReader):
-    """What http.client reads an answer from.
-
-    It takes a line without a colon, or with a blank before that, for the end of the headers, and
-    a bare CR for the end of a line.
-    """
-
-    in_head = True
-    is_first_line = True
-    leaves_out = False  # the header under way, and its continuations
-
-    def readline(self, limit: int | None = -1, /) -> bytes:
-        line = super().readline(limit)
-        while self.in_head:
-            wanted = STATUS_LINE if self.is_first_line else HEADER_LINE
-            found = wanted.fullmatch(line)
-            name = found and found[1]  # None of a continuation too
-            joined = b"".join((name or b"").split())
-            is_framing = name != joined and joined.lower() in FRAMING_FIELDS
-            if not found or is_framing:
-                said = printable(line.decode("latin-1"), 60)
-                raise ConnectionError(f"broken line in the head: {said}")
-            self.is_first_line = line in (b"\r\n", b"\n")  # then 1xx was not the answer
-            if name:
-                self.leaves_out = name.rstrip() != joined
-                line = joined + line[len(name) :]  # RFC 9112 5.1: no blank before the colon
-            if self.is_first_line or not self.leaves_out:
-                if line.strip():  # RFC 9110 5.5: blanks at its end are no part of a value
-                    line = line.rstrip() + b"\r\n"
-                break
-            line = super().readline(limit)
-        return line
+    """What http.client reads the body of an answer from."""
 
     def close(self) -> None:
         """http.client closes at the end of an answer; what came behind it is still looked at."""
@@ -3054,13 +3030,10 @@ class Exchange(io.RawIOBase):
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
-        self.begin()
+        self.ends_at = time.monotonic() + self.seconds
         self.is_cancelled = False
         self.is_at_end = False  # whether the answer was read whole, and another may follow
         self.socket: Any = None
-
-    def begin(self) -> None:
-        self.ends_at = time.monotonic() + self.seconds
 
     def remaining_seconds(self) -> float:
         """TimeoutError: none, or nobody waits for the answer any more."""
@@ -3121,6 +3094,7 @@ class Exchange(io.RawIOBase):
     def timed(self, shares: int = 1) -> Any:
         """The socket, which waits no longer than its share of what the deadline leaves."""
         self.socket.settimeout(self.remaining_seconds() / shares)
+        self.remaining_seconds()  # `abort` may have come before that, and its time-out is lost
         return self.socket
 
     def ask(self, method: str, target: str, headers: dict[str, str]) -> None:
@@ -3139,12 +3113,13 @@ class Exchange(io.RawIOBase):
         """The head of the answer; its body is still to be read."""
         from http.client import HTTPResponse
 
-        status = 0
-        while status < 200:  # RFC 9110 15.2: 1xx answers come before the one that counts
-            answer = HTTPResponse(self, method=method)  # type: ignore[arg-type]
-            answer.begin()
-            status = answer.status
-        self.file.in_head = False
+        head = plain_head(self.file)
+        while head.startswith(b"1", len("HTTP/1.1 ")):
+            head = plain_head(self.file)  # RFC 9110 15.2: 1xx comes before the one that counts
+        answer = HTTPResponse(self, method=method)  # type: ignore[arg-type]
+        answer.fp = io.BytesIO(head)  # type: ignore[assignment]
+        answer.begin()
+        answer.fp = self.file
         return answer
 
     def surplus(self) -> bytes:
@@ -3180,21 +3155,41 @@ class Exchange(io.RawIOBase):
 # 12b. An answer.
 
 
+def plain_head(file: BinaryIO) -> bytes:
+    """The head of an answer, a line for each header. ConnectionError: it is broken.
+
+    http.client would take a line without a colon, or with a blank before that, for the end of the
+    headers, and a bare CR for the end of a line. No reason quotes a line: a proxy may have sent it.
+    """
+    broken = ConnectionError("broken line in the head")
+    lines: list[bytes] = []
+    while lines[-1:] != [b""]:
+        line = file.readline(2**16)
+        if not (HEADER_LINE if lines else STATUS_LINE).fullmatch(line):
+            raise broken
+        if line.startswith((b" ", b"\t")):
+            lines[-1] += b" " + line.strip()
+        else:
+            lines.append(line.strip())
+    plain = lines[:1]
+    for line in lines[1:]:
+        name, _, value = line.partition(b":")
+        words = name.split()
+        if words != [name] and b"".join(words).decode().title() in FRAMING:
+            raise broken
+        # RFC 9112 5.1: a blank before the colon goes. A header with one in its name is left out.
+        if len(words) == 1:
+            plain.append(words[0] + b":" + value)
+    return b"\r\n".join([*plain, b"", b""])
+
+
 def header_pairs(answer: HTTPResponse) -> list[tuple[str, str]]:
-    """As in a Response, with continuations in their line. ConnectionError: the framing is odd."""
-    headers = []
-    for name, value in answer.headers.items():
-        lines = [line.strip(" \t\r") for line in value.split("\n")]
-        headers.append((name.lower(), " ".join(lines)))
-    lengths = set(answer.headers.get_all("content-length", []))
-    said = " and ".join(lengths)
-    if lengths and not re.fullmatch("[0-9]{1,18}", said):
-        raise ConnectionError(f"Content-Length is {printable(said, 60)!r}, want one number")
-    codings = answer.headers.get_all("transfer-encoding", [])
-    if codings and (codings[1:] or not answer.chunked):
-        said = " and ".join(codings)
-        raise ConnectionError(f"Transfer-Encoding is {printable(said, 60)!r}, want chunked")
-    return headers
+    """As in a Response. ConnectionError: where the body ends is not said, or said twice."""
+    for name, (pattern, wanted) in FRAMING.items():
+        said = " and ".join(answer.headers.get_all(name, ["-"]))
+        if said != "-" and not re.fullmatch(pattern, said):
+            raise ConnectionError(f"{name} is {printable(said, 60)!r}, want {wanted}")
+    return [(name.lower(), value) for name, value in answer.headers.items()]
 
 
 def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -3347,11 +3342,10 @@ class HttpTransport:
 
     def send(self, request: Request) -> Response:
         """One exchange: an answer of any status, or a TransportError."""
-        exchange = self.exchange = Exchange(request.timeout)
-        with exchange.during("request"):
-            route = self.route(request.url)
         with CONNECTION.lock:
-            exchange.begin()  # the time that another thread's took is not its own
+            exchange = self.exchange = Exchange(request.timeout)
+            with exchange.during("request"):
+                route = self.route(request.url)
             exchange.socket = CONNECTION.take(route)
             try:
                 if exchange.socket is None:
@@ -3368,6 +3362,7 @@ class HttpTransport:
         exchange = self.exchange
         exchange.is_cancelled = True
         with suppress(AttributeError, OSError):  # it is not open, or not open any more
+            exchange.socket.settimeout(0.0)  # a `connect` that is just beginning waits for nothing
             exchange.socket.shutdown(2)
 
     def route(self, url: str) -> Route:
@@ -3653,7 +3648,7 @@ class RateLimiter:
         """What this process knows of a host, and what another has written since."""
         ours = self._records.get(host, UNSEEN)
         entry = self._cache.load("pace", host)
-        if entry is None:
+        if entry in (None, ours._asdict()):
             return ours
         theirs = from_entry(UNSEEN, entry)
         now = self.now()
@@ -10195,16 +10190,14 @@ class HarnessTransport(HttpTransport):
         self._is_cancelled = is_cancelled  # `bool()` is False: it never is
 
     def resolve(self, url: str, timeout: float) -> None:
-        """As HttpTransport has it. CallCancelled: nobody waits for the call any more.
+        """As HttpTransport has it.
 
         Where the list's name takes all of its time-out, this one leaves time within `max_wait`.
         """
-        self._leave_if_cancelled()
         super().resolve(url, 0.9 * timeout)
 
     def send(self, request: Request) -> Response:
         """As HttpTransport has it. CallCancelled: nobody waits for the answer, or it was cut."""
-        self._leave_if_cancelled()
         ends_at = time.monotonic() + request.timeout
         try:
             return super().send(request)
@@ -10213,6 +10206,14 @@ class HarnessTransport(HttpTransport):
             raise TransportError(error.reason, error.final or is_late, error.refused) from None
         finally:
             self._leave_if_cancelled()
+
+    def route(self, url: str) -> Route:
+        """As HttpTransport has it. CallCancelled: nobody waits for the call any more.
+
+        It is asked where `abort` finds the exchange already, so that no cancel falls between.
+        """
+        self._leave_if_cancelled()
+        return super().route(url)
 
     def _leave_if_cancelled(self) -> None:
         if self._is_cancelled():
