@@ -7348,6 +7348,8 @@ class Bot(Fetcher):
 
     def with_floor(self, decision: Decision, min_age: float) -> Decision:
         """An allowance that says what keeps a run from asking all the same (R8)."""
+        if not decision:
+            return decision
         known = self.sources.load(canonical_url(decision.url))
         reason = too_soon(known, min_age, self.now())
         if not reason:
@@ -8983,7 +8985,6 @@ class Finding(NamedTuple):
 
     target: str  # as asked
     value: Any  # a Result, a Decision or a Source; None only ends a target
-    explained: Sequence[tuple[str, str]] = ()  # how each gate decided, where that was wanted
     is_last: bool = True  # nothing more comes of this target
 
 
@@ -8996,7 +8997,6 @@ class Assignment(NamedTuple):
     mode: str  # "run", "check" or "discover"
     urls: Sequence[str]
     min_age: float = 0.0  # R8: seconds
-    explains: bool = False
     keeps_bodies: bool = True
     is_anew: bool = False  # no validators are sent
     adopts: bool = True  # R7: false in a worker, whose parent adopts what was read
@@ -9012,7 +9012,7 @@ def findings_of(
     there cannot be so many.
     """
     if jobs == 1:
-        return own_findings(bot, assignment)
+        return MODE_FINDINGS[assignment.mode](bot, assignment)
     check_jobs(jobs, bot.options)
     return shared_findings(bot, assignment, jobs, tick)
 
@@ -9031,34 +9031,21 @@ def values_of(findings: Findings) -> Iterator[Any]:
             yield finding.value
 
 
-# --- What a bot answers, in whatever process ----------------------------------
-
-
-def own_findings(bot: Bot, assignment: Assignment) -> Findings:
-    """What this bot itself finds, one target after the other."""
-    return MODE_FINDINGS[assignment.mode](bot, assignment)
+# --- What a bot itself finds, in whatever process, one target after the other --
 
 
 def run_findings(bot: Bot, assignment: Assignment) -> Findings:
     wanted: Any = {"min_age": assignment.min_age, "is_anew": assignment.is_anew}
     for result in bot._results(assignment.urls, adopts=assignment.adopts, **wanted):
-        explained: list[tuple[str, str]] = []
-        if assignment.explains and result.final_url:  # a gate was asked
-            explained = list(bot.explain(result.decision._replace(url=result.final_url)))
         if not assignment.keeps_bodies:
             result = result._replace(body=b"")
-        yield Finding(result.url, result, explained)
+        yield Finding(result.url, result)
 
 
 def check_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
         decision = bot.may_fetch(url, wait=False)
-        if decision:
-            decision = bot.with_floor(decision, assignment.min_age)
-        explained: list[tuple[str, str]] = []
-        if assignment.explains and (decision or decision.gate):  # else it is no URL
-            explained = list(bot.explain(decision))
-        yield Finding(url, decision, explained)
+        yield Finding(url, bot.with_floor(decision, assignment.min_age))
 
 
 def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
@@ -9085,11 +9072,7 @@ def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
 
 
 def work(
-    assignment: Assignment,
-    settings: dict[str, Any],
-    failed_at: float,
-    traces: bool,
-    parent: Connection,
+    assignment: Assignment, settings: dict[str, Any], failed_at: float, parent: Connection
 ) -> None:
     """The life of a worker process: a bot, whose parent reads what it finds."""
     import threading
@@ -9105,10 +9088,9 @@ def work(
         parent.send((kind, value))
 
     try:
-        trace = partial(tell, "trace") if traces else None
-        bot = Bot(**settings, warn=partial(tell, "warning"), trace=trace)
+        bot = Bot(**settings, warn=partial(tell, "warning"), trace=partial(tell, "trace"))
         bot.take_news(0, failed_at)
-        for finding in own_findings(bot, assignment):
+        for finding in findings_of(bot, assignment):
             tell("finding", (finding, bot.news()))
             parent.recv_bytes()  # The next target is begun when this one was read.
     except Exception as error:  # noqa: BLE001 - its targets are told as failed, without a traceback
@@ -9147,10 +9129,10 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int, tick: Tick | No
     count = min(jobs, MAX_WAITED_FOR.get(sys.platform, MAX_JOBS))
     shares = split_by_host(filter(host_of, urls), count, partial(queue_of, bot))
     if not shares or not bot.share_memory():  # no request comes of it, or nobody can share
-        yield from own_findings(bot, assignment)
+        yield from findings_of(bot, assignment)
         return
     no_urls = [url for url in urls if not host_of(url)]
-    yield from own_findings(bot, assignment._replace(urls=no_urls))
+    yield from findings_of(bot, assignment._replace(urls=no_urls))
     failed_at = bot.refresh_blocklist()  # R10: once for all of them
     workers: dict[Any, Worker] = {}
     try:
@@ -9183,8 +9165,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int, tick: Tick | No
 def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: dict[Any, Worker]) -> None:
     context = worker_context()
     ours, theirs = context.Pipe()
-    traces = bot.options.trace is not None
-    arguments = task, bot.worker_settings(), failed_at, traces, theirs
+    arguments = task, bot.worker_settings(), failed_at, theirs
     with theirs:
         process = context.Process(target=work, args=arguments, daemon=True)
         process.start()
@@ -9207,7 +9188,8 @@ def heard(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) -> F
     if kind == "warning":
         bot.warn(value)
     elif kind == "trace":
-        cast(Any, bot.options.trace)(value)
+        if bot.options.trace:
+            bot.options.trace(value)
     else:
         finding, news = value
         bot.take_news(*news)
@@ -9591,11 +9573,9 @@ def text_slice(result: Result, start: int, end: int) -> tuple[str, int]:
     if not is_text(body, result.content_type):
         return text, length
     codec = body_codecs(body, result.content_type)[0]
-    decoder = codecs.getincrementaldecoder(codec)("replace")
-    for at in range(0, len(body), PIECE_BYTES):
-        is_last = at + PIECE_BYTES >= len(body)
-        piece = decoder.decode(body[at : at + PIECE_BYTES], is_last)
-        if at == 0:
+    file = io.TextIOWrapper(io.BytesIO(body), codec, "replace", newline="")
+    for piece in iter(partial(file.read, PIECE_BYTES), ""):
+        if not length:
             piece = piece.removeprefix("\ufeff")
         text += piece[max(0, start - length) : max(0, end - length)]
         length += len(piece)
@@ -10458,6 +10438,8 @@ def read_arguments(argv: Sequence[str]) -> Any:
             name = mask_credentials(word.partition("=")[0])
             raise Misuse(f"{name} is no option, {nearest_option(name, vars(options))}")
     options.mode = chosen_mode(options)
+    if options.force:
+        options.min_age = 0.0  # R8
     return options
 
 
@@ -10609,6 +10591,14 @@ def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
 
+def why(value: Result | Decision) -> list[Any]:
+    """What was decided, and what helps."""
+    if "://" not in value.url and os.path.isfile(value.url):
+        return [f"it is a file, want --input {value.url}"]
+    again = value.retry_at and f"again at {iso_utc(value.retry_at)}"
+    return [value.reason, again]
+
+
 def what_came(result: Result) -> list[Any]:
     """In the words of a line; first of all, whether the body was read."""
     media_type = result.content_type.partition(";")[0].strip()
@@ -10644,7 +10634,7 @@ class Command:
         self.targets: list[str] = []
         self.codes = {0}  # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()  # outcomes
-        self.count = self.done = 0  # targets, but for what is another spelling of one
+        self.done = 0  # targets
         self.name_columns = 0  # to which URLs are padded
         self.doing = ""  # what the bot said of its work last
         self.shown_target = ""  # whose sources are being listed
@@ -10675,7 +10665,6 @@ class Command:
         for name in names:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
-        self.count = len(self.targets)
         widest = max(map(len, self.targets), default=0)
         self.name_columns = min(MAX_URL_COLUMNS, widest)
 
@@ -10709,21 +10698,17 @@ class Command:
             if bot.blocklist_was_missed:  # R3b opened the gate
                 self.codes.add(1)
 
-    def show_findings(self, mode: str, show: Callable[[Finding], None]) -> None:
+    def show_findings(self, mode: str, show: Callable[[Any], None]) -> None:
         """What a bot finds of each target, or many processes; each as it is done."""
         options = self.options
-        explains = options.verbose or mode == "check"
-        assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
+        assignment = Assignment(mode, self.targets, options.min_age, keeps_bodies=False)
         with self.open_bot() as bot:
             with closing(findings_of(bot, assignment, options.jobs, self.tick_of_many)) as found:
                 for finding in found:
                     self.done += finding.is_last
-                    show(finding)
+                    if finding.value is not None:
+                        show(finding.value)
                     del finding  # and its items, before the next target is asked for
-
-    def min_age(self) -> float:
-        """R8, seconds."""
-        return 0.0 if self.options.force else float(self.options.min_age)
 
     # --- Progress ---------------------------------------------------------
 
@@ -10738,11 +10723,12 @@ class Command:
             return
         line = ""
         if doing:
+            count = len(self.targets)
             pace = spell_seconds(self.spent_seconds)
-            if self.count > 1:
-                pace = f"{self.done}/{self.count} · {pace}"
-            if 0 < self.done < self.count:
-                left_seconds = self.spent_seconds / self.done * (self.count - self.done)
+            if count > 1:
+                pace = f"{self.done}/{count} · {pace}"
+            if 0 < self.done < count:
+                left_seconds = self.spent_seconds / self.done * (count - self.done)
                 pace += f", about {spell_seconds(left_seconds)} left"
             line = printable(f"{pace} · {doing}", columns - 3)  # a terminal echoes ^C
         write_error("\r\x1b[2K" + line)
@@ -10787,9 +10773,9 @@ class Command:
         sys.stdout.write(f"{encodable}\n")
         sys.stdout.flush()
 
-    def detail(self, lead: str, text: str) -> None:
+    def detail(self, text: str) -> None:
         """A line below a row."""
-        self.line(lead + printable(text, MAX_DETAIL_CHARACTERS))
+        self.line(printable(text, MAX_DETAIL_CHARACTERS))
 
     def show_object(self, value: Any) -> None:
         import json  # only where it is asked for
@@ -10810,8 +10796,10 @@ class Command:
             head, place, text = text.partition(f'"{name}": [')
             self.status()
             sys.stdout.write(head + place)
-            for number, item in enumerate(listed):
-                sys.stdout.write(", " * (number > 0) + json.dumps(item.to_dict()))
+            comma = ""
+            for item in listed:
+                sys.stdout.write(comma + json.dumps(item.to_dict()))
+                comma = ", "
         self.line(text)
 
     def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
@@ -10855,33 +10843,31 @@ class Command:
 
     def fetch(self) -> None:
         try:
-            self.show_findings("run", self.show_finding)
+            self.show_findings("run", self.show_result)
         except KeyboardInterrupt:
             self.summarize()
             raise
         self.summarize()
 
-    def show_finding(self, finding: Finding) -> None:
-        for name, said in finding.explained:
-            self.note(f"      {name:<10} {said}")
-        self.show_result(finding.value)
+    def explain(self, decision: Decision, say: Callable[[str], None]) -> None:
+        """How each gate decided."""
+        for name, said in cast(Bot, self.bot).explain(decision):
+            say(f"      {name:<10} {said}")
 
     def show_result(self, result: Result, exit_code: int = 0) -> None:
         """What came, or why not; `exit_code` is for an outcome that is well in itself."""
+        if self.options.verbose and result.final_url:  # a gate was asked
+            self.explain(result.decision._replace(url=result.final_url), self.note)
         outcome: str = result.outcome
-        said: list[Any] = [result.reason]
+        said = why(result)
         if outcome == "fetched":
             said = what_came(result)
-        if outcome == "skipped" and result.retry_at is None:
-            outcome = "repeated"
-            self.count -= 1
-            self.done -= 1
+        if outcome == "skipped":
+            said = [result.reason]  # which tells the time
+            if result.retry_at is None:
+                outcome = "repeated"
         if result.last_failure:
             exit_code = 1  # R8
-        if result.retry_at and outcome != "skipped":
-            said.append(f"again at {iso_utc(result.retry_at)}")
-        if is_misplaced_file(result.url):
-            said = [f"it is a file, want --input {result.url}"]
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         if result.ok and result.read:  # else the line says why already
@@ -10895,11 +10881,10 @@ class Command:
         """How it went: outcomes, requests and waits."""
         if self.options.quiet or self.bot is None:
             return
-        self.counts["not reached"] = self.count - self.done
-        self.counts["repeated"] = 0  # they are no targets
+        self.counts["not reached"] = len(self.targets) - self.done
+        targets = counted(len(self.targets) - self.counts.pop("repeated", 0), "target")
         names = [name for name in (*OUTCOMES, "not reached") if self.counts[name]]
         outcomes = in_one_line([f"{self.counts[name]} {name}" for name in names])
-        targets = counted(self.count, "target")
         requests = counted(self.bot.requests, "request")
         self.status()
         if is_terminal(sys.stderr):
@@ -10911,7 +10896,7 @@ class Command:
         if len(self.targets) != 1:
             raise Misuse(f"--body has {len(self.targets)} targets, want one")
         with self.open_bot() as bot:
-            for result in bot.run(self.targets, self.min_age(), fresh=True):
+            for result in bot.run(self.targets, self.options.min_age, fresh=True):
                 if result.outcome == "fetched" and result.body:
                     self.show_result(result)
                     self.write_body(result)
@@ -10931,30 +10916,22 @@ class Command:
     def check(self) -> None:
         self.show_findings("check", self.show_decision)
 
-    def show_decision(self, finding: Finding) -> None:
-        decision: Decision = finding.value
+    def show_decision(self, decision: Decision) -> None:
         outcome = "denied"
-        said = [decision.reason]
         if decision:
             outcome = "fetched"
         elif decision.gate is None:
             outcome = "failed"
-            if is_misplaced_file(decision.url):
-                said = [f"it is a file, want --input {decision.url}"]
         elif decision.retry_at:
             outcome = "deferred"
-            said.append(f"again at {iso_utc(decision.retry_at)}")
-        if self.show_outcome(decision, outcome, decision.gate, decision.url, said):
-            for name, explained in finding.explained:
-                self.detail(f"      {name:<10} ", explained)
+        is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, why(decision))
+        if is_shown and (decision or decision.gate):  # else it is no URL
+            self.explain(decision, self.detail)
 
     def discover(self) -> None:
         self.show_findings("discover", self.show_discovery)
 
-    def show_discovery(self, finding: Finding) -> None:
-        source: Source | None = finding.value
-        if source is None:
-            return
+    def show_discovery(self, source: Source) -> None:
         if source.kind == "none":
             self.show_nothing(source)
             return
@@ -10978,10 +10955,10 @@ class Command:
         indent = " " * len(head)
         for item in source.items[:MAX_SHOWN_ITEMS]:
             title = printable(getattr(item, "title", ""), 200)
-            self.detail(indent, f"{title}  {item.url}".strip())
+            self.detail(indent + f"{title}  {item.url}".strip())
         if len(source.items) > MAX_SHOWN_ITEMS:
             more = len(source.items) - MAX_SHOWN_ITEMS
-            self.detail(indent, f"and {more} more; --json has all")
+            self.detail(f"{indent}and {more} more; --json has all")
 
     def show_nothing(self, source: Source) -> None:
         """Why a target offered nothing: a gate's word, a failure, or what it is instead."""
@@ -11050,11 +11027,6 @@ class Command:
         self.show_object(document)
         if not document["conformant"]:
             self.codes.add(1)
-
-
-def is_misplaced_file(target: str) -> bool:
-    """Whether a target without a scheme is a file, which --input would read."""
-    return "://" not in target and os.path.isfile(target)
 
 
 @contextmanager
