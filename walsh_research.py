@@ -9918,24 +9918,23 @@ class McpServer(SystemClock):
         return self._requests[0].cancelled.is_set()
 
     def sleep(self, seconds: float) -> None:
-        """While a call waits: tells its progress. CallCancelled: it need not wait any longer."""
+        """While a call waits: tells its progress to who gave a token.
+
+        CallCancelled: it need not wait any longer.
+        """
         request = self._requests[0]
+        token = request.meta.get("progressToken")
         ends_at = time.monotonic() + seconds
         while not request.cancelled.wait(min(seconds, PROGRESS_SECONDS)):
             seconds = ends_at - time.monotonic()
             if seconds <= 0.0:
                 return
-            self._tell_progress(request, seconds)
+            if token is not None:
+                progress = time.monotonic() - self._began_at
+                said = f"waits for the host's pace, {spell_seconds(seconds)} more"
+                params = {"progressToken": token, "progress": progress, "message": said}
+                self._send({"method": "notifications/progress", "params": params})
         raise CallCancelled
-
-    def _tell_progress(self, request: HarnessRequest, seconds_left: float) -> None:
-        """To who gave a token."""
-        token = request.meta.get("progressToken")
-        if token is not None:
-            progress = time.monotonic() - self._began_at
-            said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
-            params = {"progressToken": token, "progress": progress, "message": said}
-            self._send({"method": "notifications/progress", "params": params})
 
     # --- The thread that reads --------------------------------------------
 
@@ -10002,11 +10001,10 @@ def reply_to(request: HarnessRequest, bot: Bot) -> dict[str, Any]:
     try:
         return request.reply(request.result(bot))
     except RpcError as error:
-        return {"id": request.id, "error": error.shown}
+        trouble = error
     except Exception as error:  # noqa: BLE001 - a bug costs one request
-        reason = f"unexpected {type(error).__name__}: {error}"
-        trouble = RpcError(INTERNAL_ERROR, reason)
-        return {"id": request.id, "error": trouble.shown}
+        trouble = RpcError(INTERNAL_ERROR, f"unexpected {type(error).__name__}: {error}")
+    return {"id": request.id, "error": trouble.shown}
 
 
 # === 22. REPORT ===============================================================
@@ -10111,9 +10109,8 @@ class Report:
         # line knew.
         self.requests: Any = collections.defaultdict(list)
         self.starts: Any = collections.defaultdict(list)
-        # How many targets ended so: outcome, gate, host and reason. Then the first of them.
-        self.reasons: Any = collections.Counter()
-        self.firsts: dict[Any, Any] = {}
+        # By outcome, gate, host and reason: a row of the table, whose fourth cell counts targets.
+        self.reasons: dict[Any, list[Any]] = {}
 
     def add_line(self, line: str) -> None:
         """A line of `--json`."""
@@ -10143,12 +10140,11 @@ class Report:
         if outcome in ("denied", "deferred", "failed"):
             gate = result["gate"] or result["status"] or "-"
             reason = result["reason"]
-            first = [reason, result["url"]]
+            row = [outcome, gate, asked_host, 0, reason, result["url"]]
             if result["retry_at"]:  # the reason of what was put off tells another time each
                 reason = ""
-            ending = (outcome, gate, asked_host, reason)
-            self.reasons[ending] += 1
-            self.firsts.setdefault(ending, first)
+            row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
+            row[3] += 1
 
     def page(self) -> str:
         """One file in ASCII, with no script and nothing from elsewhere."""
@@ -10163,11 +10159,7 @@ class Report:
             summary.append(f"the first request on {iso_utc(first)}, the last on {iso_utc(last)}")
         if self.unread:
             summary.append(f"{counted(self.unread, 'line')} of the file told no result")
-        reasons = []
-        for ending, count in self.reasons.items():
-            outcome, gate, host, _ = ending
-            cells = [outcome, gate, host, count, *self.firsts[ending]]
-            reasons.append(list(map(escaped, cells)))
+        reasons = [list(map(escaped, row)) for row in self.reasons.values()]
         rows = [self.host_row(host, first, last) for host in hosts]
         lists = map(self.request_list, hosts[:MAX_REPORT_ROWS])
         page = Template(REPORT_PAGE).substitute(
@@ -10818,11 +10810,14 @@ class Command:
         code: object,
         name: str,
         said: Iterable[Any],
-        exit_code: int = 0,
+        is_well: bool = True,
     ) -> bool:
-        """What became of it: counted, and shown unless --quiet. Whether more may be said of it."""
-        word, colour, least_code = OUTCOMES[outcome]
-        exit_code = least_code or exit_code
+        """What became of it: counted, and shown unless --quiet. Whether more may be said of it.
+
+        What is not well counts as 1, whatever its outcome.
+        """
+        word, colour, exit_code = OUTCOMES[outcome]
+        exit_code = exit_code or int(not is_well)
         self.codes.add(exit_code)
         self.counts[outcome] += 1
         is_shown = not self.options.quiet or exit_code > 0
@@ -10854,8 +10849,8 @@ class Command:
         for name, said in cast(Bot, self.bot).explain(decision):
             say(f"      {name:<10} {said}")
 
-    def show_result(self, result: Result, exit_code: int = 0) -> None:
-        """What came, or why not; `exit_code` is for an outcome that is well in itself."""
+    def show_result(self, result: Result, record: Source | None = None) -> None:
+        """What came, or why not; `record` is what --json has in its place."""
         if self.options.verbose and result.final_url:  # a gate was asked
             self.explain(result.decision._replace(url=result.final_url), self.note)
         outcome: str = result.outcome
@@ -10866,16 +10861,16 @@ class Command:
             said = [result.reason]  # which tells the time
             if result.retry_at is None:
                 outcome = "repeated"
-        if result.last_failure:
-            exit_code = 1  # R8
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         if result.ok and result.read:  # else the line says why already
             said += result.warnings
-        if self.options.mode == "body" and not result.body:
+        is_well = not result.last_failure  # R8
+        if self.options.mode == "body" and not (result.ok and result.body):
             said.append("nothing was written")
+            is_well = False
         code = result.status or result.gate
-        self.show_outcome(result, outcome, code, result.url, said, exit_code)
+        self.show_outcome(record or result, outcome, code, result.url, said, is_well)
 
     def summarize(self) -> None:
         """How it went: outcomes, requests and waits."""
@@ -10897,11 +10892,9 @@ class Command:
             raise Misuse(f"--body has {len(self.targets)} targets, want one")
         with self.open_bot() as bot:
             for result in bot.run(self.targets, self.options.min_age, fresh=True):
-                if result.outcome == "fetched" and result.body:
-                    self.show_result(result)
+                self.show_result(result)
+                if result.ok:
                     self.write_body(result)
-                else:
-                    self.show_result(result, exit_code=1)
 
     def write_body(self, result: Result) -> None:
         """As it came; on a terminal as text that moves no cursor."""
@@ -10929,19 +10922,16 @@ class Command:
             self.explain(decision, self.detail)
 
     def discover(self) -> None:
-        self.show_findings("discover", self.show_discovery)
+        self.show_findings("discover", self.show_source)
 
-    def show_discovery(self, source: Source) -> None:
+    def show_source(self, source: Source) -> None:
+        """A source with its first items, or why it has none."""
         if source.kind == "none":
             self.show_nothing(source)
             return
         if source.target != self.shown_target and not self.options.json:
             self.shown_target = source.target
             self.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
-        self.show_source(source)
-
-    def show_source(self, source: Source) -> None:
-        """A source with its first items, or why it has none."""
         found = "listed alone: name it as a target to read it"
         if source.result is not None:  # it was put off, or refused
             found = source.result.reason
@@ -10962,19 +10952,15 @@ class Command:
 
     def show_nothing(self, source: Source) -> None:
         """Why a target offered nothing: a gate's word, a failure, or what it is instead."""
-        result = source.result
+        result = cast(Result, source.result)
+        if not result.ok:
+            self.show_result(result, record=source)
+            return
         found = "no feed, no markdown, no llms.txt and no sitemap"
-        exit_code = 1
-        if result is not None and not result.ok:
-            if not self.options.json:
-                self.show_result(result)
-                return
-            exit_code = OUTCOMES[result.outcome][2] or bool(result.last_failure)
-        elif result is not None and result.content_type:
+        if result.content_type:
             found = f"{printable(result.content_type)}, which names {found}"
-        self.codes.add(exit_code)
-        if exit_code or not self.options.quiet:
-            self.row(source, f"{source.kind:<8}  ", source.url, [found])
+        self.codes.add(1)
+        self.row(source, f"{source.kind:<8}  ", source.url, [found])
 
     def report(self) -> None:
         """A page of a run that is over."""
