@@ -1976,7 +1976,11 @@ def too_soon(known: KnownSource, min_age: float, now: float) -> str:
     if known.failure:
         event = f"failed ({known.failure})"
     age = spell_seconds(now - known.asked_at)
-    return f"{event} {age} ago; asked again after {spell_seconds(min_age)} (R8), or with --force"
+    if known.gate and known.retry_at > now:
+        return f"{event} {age} ago and put off ({known.gate})"
+    return (
+        f"{event} {age} ago; again after {spell_seconds(min_age)} (R8, --min-age), or with --force"
+    )
 
 
 def spell_seconds(seconds: float) -> str:
@@ -3083,7 +3087,7 @@ class Exchange(io.RawIOBase):
                 final = True
                 reason = f"cancelled ({stage})"
             elif time.monotonic() >= self.ends_at and not is_lasting:
-                reason = f"no complete answer within {self.seconds:g} s ({stage})"
+                reason = f"no complete answer within {self.seconds:g} s ({stage}; --timeout)"
             raise TransportError(reason, final) from None
 
     def connect(self, addresses: Sequence[str], port: int) -> None:
@@ -4287,7 +4291,10 @@ class Visit:
         when = f"{spell_seconds(later.at - self.fetcher.now())} from now"
         if self.root is not self:  # what is said of a document may be said again later
             when = iso_utc(later.at)
-        return self.refused(later.gate, f"not before {when}: {later.reason}", later.at)
+        reason = f"not before {when}, which is beyond --max-wait: {later.reason}"
+        if isinstance(self.answer, TransportError) and self.answer.reason != later.reason:
+            reason = f"{self.answer.reason}; {reason}"
+        return self.refused(later.gate, reason, later.at)
 
     def placed(self, later: Later) -> Later:
         """With the host at which the target is now; whoever waits for it knows how long."""
@@ -4993,7 +5000,6 @@ class Fetcher:
     def skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
         """R8: a source that is not due yet; after a failure it says which."""
         if known.retry_at > self.now() and known.gate:
-            reason += f"; put off until {iso_utc(known.retry_at)}"
             return self.unasked(
                 "deferred", target.url, reason, gate=known.gate, retry_at=known.retry_at
             )
@@ -5112,7 +5118,9 @@ class Fetcher:
                 visit.root.started_at += self.now() - began_at
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
-        return Decision(False, visit.url, "address", reason) if reason else None
+        if not reason:
+            return None
+        return Decision(False, visit.url, "address", f"{reason} (--allow-private permits it)")
 
     def _courtesy_gate(self, visit: Visit) -> Later | None:
         """A hop to another host lets those go first who wait in line there with a better place."""
@@ -7346,16 +7354,19 @@ class Bot(Fetcher):
 
     # --- For --check ------------------------------------------------------
 
-    def with_floor(self, decision: Decision, min_age: float) -> Decision:
-        """An allowance that says what keeps a run from asking all the same (R8)."""
+    def with_cautions(self, decision: Decision, min_age: float) -> Decision:
+        """An allowance that says which list was missed (R3b), and whether a run would skip it (R8)."""
         if not decision:
             return decision
+        reason = decision.reason
+        if self.blocklist_was_missed:
+            trouble = self._blocklist.held.trouble or "asked for in vain"
+            reason += f"; no blocklist was ever adopted: {trouble}"
         known = self.sources.load(canonical_url(decision.url))
-        reason = too_soon(known, min_age, self.now())
-        if not reason:
-            return decision
-        due_at = iso_utc(known.asked_at + min_age)
-        reason = f"{decision.reason}; a run would skip it until {due_at}: {reason}"
+        floor = too_soon(known, min_age, self.now())
+        if floor:
+            due_at = iso_utc(known.asked_at + min_age)
+            reason += f"; a run would skip it until {due_at}: {floor}"
         return decision._replace(reason=reason)
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
@@ -9045,7 +9056,7 @@ def run_findings(bot: Bot, assignment: Assignment) -> Findings:
 def check_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
         decision = bot.may_fetch(url, wait=False)
-        yield Finding(url, bot.with_floor(decision, assignment.min_age))
+        yield Finding(url, bot.with_cautions(decision, assignment.min_age))
 
 
 def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
@@ -10867,7 +10878,7 @@ class Command:
             said += result.warnings
         is_well = not result.last_failure  # R8
         if self.options.mode == "body" and not (result.ok and result.body):
-            said.append("nothing was written")
+            said.insert(0, "nothing was written")
             is_well = False
         code = result.status or result.gate
         self.show_outcome(record or result, outcome, code, result.url, said, is_well)
