@@ -23,7 +23,7 @@ Policy, network and server trouble never raise: the Result says what became of t
 command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest --offline` for proof.
 
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
-needs CPython 3.9 to 3.14 and the standard library alone.
+needs CPython 3.9 to 3.15, or Pyodide, and the standard library alone.
 
 Where each clause of the checklist is decided, by section and function; class TestR2a tests R2a,
 and `grep '# R2a' walsh_research.py` finds the line itself.
@@ -45,7 +45,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R6    no sub-resources           10 REQUESTS       is_unread_type
     R7    conditional requests       9 FRESHNESS       conditional_headers
     R7    de-duplication             15 FETCHER        Fetcher.declared
-    R8    hourly at most             8 PACING          too_soon
+    R8    hourly at most             8 PACING          is_due
     R9    structured formats         18 BOT            Bot.discover
     R9.1  feeds                      18 BOT            Bot._sources
     R9.2  markdown                   16 FORMATS        media_kind
@@ -1914,13 +1914,13 @@ def next_start(
     """
     if record.had_one_policy and may_owe < POLICY:
         return record.held_until  # R4: the first target of an unseen host is not delayed
-    second = max(record.last_at + MIN_REQUEST_INTERVAL + margin, record.held_until)  # R4
+    earliest = max(record.last_at + MIN_REQUEST_INTERVAL + margin, record.held_until)  # R4
     owed = 1.0 if may_owe == POLICY else record.owed
-    start = max(second, record.target_at + owed * interval + margin)  # R4
+    start = max(earliest, record.target_at + owed * interval + margin)  # R4, R2d
     if start <= latest:
         return start
     excess = max(0.0, record.owed - may_owe)
-    return max(second, record.target_at + excess * interval + margin)
+    return max(earliest, record.target_at + excess * interval + margin)
 
 
 def after_request(record: HostRecord, interval: float, may_owe: float, now: float) -> HostRecord:
@@ -1967,11 +1967,14 @@ class KnownSource(NamedTuple):
     status: int = 0  # of the latest answer; 0: there was none
 
 
-def too_soon(known: KnownSource, min_age: float, now: float) -> str:
-    """Why the source is not asked again yet, or "".  R8, spec 10.3: whatever came of it."""
-    is_due = known.asked_at < known.retry_at <= now
-    if is_due or not is_fresh(known.asked_at, min_age, now):  # R8
-        return ""
+def is_due(known: KnownSource, min_age: float, now: float) -> bool:
+    """R8, spec 10.3: whether the source may be asked again, whatever came of the last request."""
+    was_put_off = known.asked_at < known.retry_at <= now
+    return was_put_off or not is_fresh(known.asked_at, min_age, now)  # R8
+
+
+def skip_reason(known: KnownSource, min_age: float, now: float) -> str:
+    """Why a source that is not due is left alone."""
     event = "asked"
     if known.failure:
         event = f"failed ({known.failure})"
@@ -2568,7 +2571,7 @@ def robots_decision(url: str, target: str, held: Held, now: float, unreachable: 
     return unknown._replace(reason=f"{held.trouble}; allowed (spec 9.1.1)")
 
 
-def is_kin(host: str, wire: str) -> bool:
+def redirect_allowed(host: str, wire: str) -> bool:
     """Whether a canonical document may have moved there: by https, to the host, above or below."""
     other = split_url(wire).host
     is_below = f".{other}".endswith(f".{host}")
@@ -4046,7 +4049,7 @@ class RobotsStore(PolicyStore):
     def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
         """Spec 9.1.1: rules, no rules, or out of reach."""
         answer = ending.answer
-        is_refused = ending.refusal is not None or ending.has_strayed
+        is_refused = ending.refusal is not None or ending.left_site
         if is_refused or not isinstance(answer, Response):  # a gate that refuses a hop, or silence
             raise ValueError(f"{self.kind}.txt: {ending.why}")
         meaning = robots_meaning(answer.status)
@@ -4174,7 +4177,7 @@ class Ending(NamedTuple):
     refusal: Decision | None = None  # beside the last answer, if there was one
     trouble: str = ""  # why it could not go on, in one line
     retry_at: float | None = None  # Unix seconds; None where coming back is no use
-    has_strayed: bool = False  # redirected to where it must not follow
+    left_site: bool = False  # redirected to where it must not follow
     is_needless: bool = False  # another visit or process has asked meanwhile
 
     @property
@@ -4279,7 +4282,7 @@ class Visit:
         if line not in self.warnings:
             self.warnings.append(line)
 
-    def let_pass(self, decision: Decision) -> None:
+    def note_decision(self, decision: Decision) -> None:
         self.decision = decision
 
     def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
@@ -4417,7 +4420,7 @@ class Visit:
         self.known = self.fetcher.sources.load(self.target.key)
         if not self.target.is_anew:
             self.held = self.known
-        return bool(too_soon(self.known, self.target.min_age, self.fetcher.now()))
+        return not is_due(self.known, self.target.min_age, self.fetcher.now())
 
     def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | Later:
         """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
@@ -4474,10 +4477,12 @@ class Visit:
             location = untagged(location, fetcher.tag)
         try:
             wire = wire_url(resolve_url(self.wire, location))
-            if self.kind in CANONICAL_KINDS and not is_kin(split_url(fetcher.origin).host, wire):
+            if self.kind in CANONICAL_KINDS and not redirect_allowed(
+                split_url(fetcher.origin).host, wire
+            ):
                 raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
         except ValueError as error:
-            return Ending(answer, trouble=f"redirect refused: {error}", has_strayed=True)
+            return Ending(answer, trouble=f"redirect refused: {error}", left_site=True)
         if wire == self.wire:
             return Ending(answer, trouble="redirects to itself")
         if wire in (self.target.wire, *self.redirects):  # there are no cookies: it would go on so
@@ -4496,8 +4501,7 @@ class Visit:
 def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
     if ending.is_needless:
-        reason = too_soon(visit.known, visit.target.min_age, visit.fetcher.now())
-        return visit.fetcher.skipped(visit.target, visit.known, reason)
+        return visit.fetcher.skipped(visit.target, visit.known)
     seen = {}
     answer = ending.answer
     if isinstance(answer, Response):
@@ -4975,9 +4979,8 @@ class Fetcher:
         """A declared target, to its Result; its patience counts from `started_at`."""
         target = waiting.target
         try:
-            reason = too_soon(waiting.known, target.min_age, self.now())
-            if reason:  # R8
-                return self.skipped(target, waiting.known, reason)
+            if not is_due(waiting.known, target.min_age, self.now()):  # R8
+                return self.skipped(target, waiting.known)
             if scheduler.is_dead(waiting.own_host):
                 reason = (
                     f"{MAX_SILENT_TARGETS} targets of {waiting.own_host} in a row got no answer"
@@ -4997,8 +5000,9 @@ class Fetcher:
             self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
             return self.unasked("failed", target.url, f"{what}: {why}")
 
-    def skipped(self, target: Target, known: KnownSource, reason: str) -> Result:
+    def skipped(self, target: Target, known: KnownSource) -> Result:
         """R8: a source that is not due yet; after a failure it says which."""
+        reason = skip_reason(known, target.min_age, self.now())
         if known.retry_at > self.now() and known.gate:
             return self.unasked(
                 "deferred", target.url, reason, gate=known.gate, retry_at=known.retry_at
@@ -5136,7 +5140,9 @@ class Fetcher:
         mode = self.options.robots_mode
         if mode == "ignore":
             reason = "robots_mode='ignore'"
-            visit.let_pass(Decision(True, visit.url, None, reason, Verdict.SKIPPED_BY_USER_POLICY))
+            visit.note_decision(
+                Decision(True, visit.url, None, reason, Verdict.SKIPPED_BY_USER_POLICY)
+            )
             return None
         if not self.robots.is_current(visit.site):  # R12
             return self.robots.ensure(visit, visit.site)
@@ -5158,7 +5164,7 @@ class Fetcher:
             )
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             visit.warn(decision.reason)
-        visit.let_pass(decision)
+        visit.note_decision(decision)
         return None
 
     def _throttle_gate(self, visit: Visit) -> GateAnswer:
@@ -7127,12 +7133,12 @@ class Bot(Fetcher):
         self._decide(f"{self.origin}/", [self._blocklist_gate])
         return self._blocklist.failed_at
 
-    def news(self) -> tuple[int, float]:
-        """For `take_news` in another process: what is new since the last call."""
+    def progress(self) -> tuple[int, float]:
+        """For `merge_progress` in another process: what is new since the last call."""
         requests, self.requests = self.requests, 0
         return requests, self._blocklist.failed_at
 
-    def take_news(self, requests: int, failed_at: float) -> None:
+    def merge_progress(self, requests: int, failed_at: float) -> None:
         """What another process did: requests, and when it asked for the blocklist in vain."""
         self.requests += requests
         self._blocklist.take_failure(failed_at)
@@ -7295,7 +7301,7 @@ class Bot(Fetcher):
             target = path_and_query(visit.wire)
             ruling = robots2_use(robots2, target, directive)
         passed = visit.decision._replace(reason=ruling.reason)
-        visit.let_pass(passed)
+        visit.note_decision(passed)
         answer = self._ruled(visit, ruling, "ask")
         if answer is None:
             self._answers.use_up(site)
@@ -7313,7 +7319,7 @@ class Bot(Fetcher):
         target = path_and_query(visit.wire)
         ruling = robots2_gate(robots2, target)
         answer = self._ruled(visit, ruling, "asked for {}")
-        visit.let_pass(passed)  # the reason of robots.txt stands
+        visit.note_decision(passed)  # the reason of robots.txt stands
         return answer
 
     def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> GateAnswer:
@@ -7339,7 +7345,7 @@ class Bot(Fetcher):
         answer: AskAnswer = held.value
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
-            visit.let_pass(visit.decision._replace(reason=reason))
+            visit.note_decision(visit.decision._replace(reason=reason))
             return None
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
@@ -7363,10 +7369,10 @@ class Bot(Fetcher):
             trouble = self._blocklist.held.trouble or "asked for in vain"
             reason += f"; no blocklist was ever adopted: {trouble}"
         known = self.sources.load(canonical_url(decision.url))
-        floor = too_soon(known, min_age, self.now())
-        if floor:
+        if not is_due(known, min_age, self.now()):
             due_at = iso_utc(known.asked_at + min_age)
-            reason += f"; a run would skip it until {due_at}: {floor}"
+            said = skip_reason(known, min_age, self.now())
+            reason += f"; a run would skip it until {due_at}: {said}"
         return decision._replace(reason=reason)
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
@@ -7733,6 +7739,17 @@ class VirtualClock:
         self.now += seconds
 
 
+class LoopbackTransport(HttpTransport):
+    """That of a sandbox's bot: nothing leaves the machine."""
+
+    def route(self, url: str) -> Route:
+        route = super().route(url)
+        host = route[1].host
+        if host != "127.0.0.1":
+            raise TransportError(f"{host} is outside the sandbox", final=True, refused=True)
+        return route
+
+
 class Sandbox:
     """A publisher: the canonical resources, the fixtures, the three canaries.
 
@@ -7748,9 +7765,10 @@ class Sandbox:
         self,
         crawl_delay: float = 2.0,
         latency: float = 0.0,
-        origin: str = "",
+        origin: str = ORIGIN,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._transport: Transport = self
         self.crawl_delay = crawl_delay
         self.latency = latency
         self.origin = origin
@@ -7808,6 +7826,7 @@ class Sandbox:
                     super().handle_error(*arguments)
 
         self._server = Server(("127.0.0.1", 0), Handler)
+        self._transport = LoopbackTransport(allow_private=True, proxies={})
         self.port = self._server.server_port
         self.origin = f"http://127.0.0.1:{self.port}"
         self.reset_answers()
@@ -7824,13 +7843,17 @@ class Sandbox:
         self._server.server_close()
 
     def bot(self, **options: Any) -> Bot:
-        """A bot in memory, whose origin this is: it may speak to loopback, and knows no proxy."""
+        """A bot in memory, whose origin this is.
+
+        Where the sandbox was entered the bot speaks to loopback alone, and knows no proxy; else
+        every host is answered in memory.
+        """
         return Bot(
             **{
                 "cache_dir": None,
                 "origin": self.origin,
                 "allow_private": True,
-                "transport": HttpTransport(allow_private=True, proxies={}),
+                "transport": self._transport,
                 "clock": self.clock,
                 **options,
             }
@@ -9100,9 +9123,9 @@ def work(
 
     try:
         bot = Bot(**settings, warn=partial(tell, "warning"), trace=partial(tell, "trace"))
-        bot.take_news(0, failed_at)
+        bot.merge_progress(0, failed_at)
         for finding in findings_of(bot, assignment):
-            tell("finding", (finding, bot.news()))
+            tell("finding", (finding, bot.progress()))
             parent.recv_bytes()  # The next target is begun when this one was read.
     except Exception as error:  # noqa: BLE001 - its targets are told as failed, without a traceback
         with suppress(OSError):  # nobody reads any more
@@ -9203,7 +9226,7 @@ def heard(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) -> F
             bot.options.trace(value)
     else:
         finding, news = value
-        bot.take_news(*news)
+        bot.merge_progress(*news)
         unfinished[finding.target] -= finding.is_last
         yield finding
         if mode == "run":
