@@ -8476,6 +8476,15 @@ class TestJobs:
         assert one == three and one[0] == 1
         assert {"DENY", "FAIL"} < {line.split()[0] for line in one[1]}
 
+    @pytest.mark.parametrize("mode", [["--check"], ["-v"]])
+    def test_how_each_gate_decided_is_what_a_worker_learned(self, mode, hosts, tmp_path):
+        for host in hosts:
+            host.set_answer("/robots.txt", "User-agent: *\nCrawl-delay: 1.5\n")
+        words = ["--allow-private", "--origin", hosts[0].origin, "--cache-dir", tmp_path, *mode]
+        done = command(*words, "--jobs", 2, *targets(hosts[:2], 1))
+        told = done.out + done.err
+        assert done.code == 0 and told.count("pace       1.5 s between requests") == 2
+
 
 # === 8. COMMAND LINE =========================================================
 

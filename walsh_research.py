@@ -7378,6 +7378,9 @@ class Bot(Fetcher):
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, up to the one that refused: (gate, what it said)."""
         wire = wire_url(decision.url)
+        site = site_key(wire)
+        self.robots.load(site)  # a worker process may have asked
+        self._robots2.load(site)
         robots = str(decision.verdict or "unknown")
         if decision.group is not None:
             robots += f", group {decision.group}"
@@ -7390,7 +7393,7 @@ class Bot(Fetcher):
             ("", "source", decision.robots_source),
             ("", "signals", ", ".join(signals)),
             ("R2", "robots.txt", robots),
-            ("", "robots2", self._explained_robots2(site_key(wire))),
+            ("", "robots2", self._explained_robots2(site)),
             ("robots2", "robots2", ""),
             ("", "pace", self._explained_pace(wire)),
         ]
