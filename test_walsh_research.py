@@ -2424,6 +2424,31 @@ class TestRareFair:
         )
         assert fetched_by_day(world, 8, [B, A, A + "2"])[A + "2"] >= 3
 
+    def test_a_hop_to_a_site_whose_robots_txt_is_in_trouble_does_not_starve_its_host(self, world):
+        world.web.update({A + "robots.txt": SLOW, "http://a.test/robots.txt": 500})
+        world.web.update({A + "1": moved("http://a.test/x"), A + "2": "x"})
+        done = fetched_by_day(world, 6, [A + "1", A + "2"], unreachable="defer")
+        assert done[A + "2"] >= 3, done
+
+    @pytest.mark.parametrize("jump", [40 * DAY, 50 * 365 * DAY])
+    def test_a_run_under_a_clock_in_the_future_costs_no_target_its_turn(self, world, jump):
+        urls = [A + "1", A + "2", A + "3"]
+        world.web.update({A + "robots.txt": slow(40000), **dict.fromkeys(urls, "x")})
+        world.at += jump
+        list(world.bot().run(urls))
+        assert min(fetched_by_day(world, 8, urls).values()) >= 2
+
+    def test_a_blocklist_that_is_always_busy_does_not_starve_its_host(self, world):
+        page = ORIGIN + "/page"
+        world.web.update({BLOCKLIST_URL: [blocklist(), 503], page: "x"})
+        assert fetched_by_day(world, 6, [page])[page] >= 5
+
+    def test_a_busy_robots_txt_elsewhere_does_not_starve_the_host_where_it_is(self, world):
+        world.web.update({A + "robots.txt": moved(B + "r.txt"), B + "r.txt": 503})
+        world.web.update({A: "x", B: moved(B + "x"), B + "x": "x"})
+        done = fetched_by_day(world, 6, [A, B], rand=lambda: 0.0)
+        assert done == {A: 6, B: 5}
+
     def test_of_many_hosts_that_lead_to_one_slow_host_none_starves(self, world):
         urls = [f"https://h{number}.test/" for number in range(9)]
         world.web.update({url: moved(B + "x") for url in urls})
@@ -5934,6 +5959,17 @@ def permits(word, scope="/*", **more):
 
 class TestRobots2InTheBot:
     """It is opt-in, it narrows, and it is kept like robots.txt."""
+
+    def test_a_chained_file_that_is_always_busy_does_not_starve_its_host(self, world):
+        world.web[A + "robots2.txt"] = f"User-agent: *\nDisallow:\nchain: {A}more.txt\n"
+        world.web.update({A + "more.txt": 503, A: "x"})
+        assert fetched_by_day(world, 6, [A], robots2=True)[A] >= 5
+
+    def test_a_question_that_is_never_answered_does_not_starve_its_host(self, world):
+        question = A + ".well-known/robots2-ask?directive=read&agent=Walsh-Research/1.2"
+        world.web.update({A + "robots2.txt": "read: ask\n", question: 429, "http://a.test/": "x"})
+        urls = [A, "http://a.test/"]
+        assert fetched_by_day(world, 6, urls, robots2=True) == {A: 0, "http://a.test/": 5}
 
     def test_without_the_option_nobody_asks_for_it(self, world):
         world.web.update({FILE: "crawl: no", PLACE + "/": "words"})
@@ -10022,6 +10058,39 @@ class TestSandbox:
 # Quiet ways to break the file: the clause and what is broken, then a text of it, which occurs
 # exactly once, and what takes its place. A star: what real processes and sockets show.
 BREAKS = r"""
+R2 a hop to another host skips its robots.txt | mode = self.options.robots_mode
+  => mode = "ignore" if visit.host != host_key(visit.url) else self.options.robots_mode
+R2 robots.txt follows one redirect | = MAX_ROBOTS_REDIRECTS => = 1
+R2a a longer token is ours | if name and token.startswith(name)]
+  => if name and (token.startswith(name) or name.startswith(token))]
+R2a CR ends no line | body[:MAX_ROBOTS_BYTES].decode( => body[:MAX_ROBOTS_BYTES].replace(b"\r", b" ").decode(
+R2b a query is not compared | (path or "/") + mark + query => (path or "/")
+R2 a thousand octets of a path | target, _, _ = target.partition("#") => target = target[:1000]
+R3 a hop is not looked up | in CANONICAL_KINDS: => in CANONICAL_KINDS or visit.redirects:
+R3 a retry is not looked up | in CANONICAL_KINDS: => in CANONICAL_KINDS or visit.retries:
+R3 the robots.txt of a listed host is asked | in CANONICAL_KINDS:
+  => in (*CANONICAL_KINDS, "robots"):
+R3 a thousand entries | checked_entries(document, schema)): => checked_entries(document, schema)[:1000]):
+R3b a list that is lost opens the gate | if store.is_lost(): => if False:
+R3c required is not checked | return all(name in value for name in names) => return True
+R3c items are not checked | yield (number,), schema["items"], => yield (number,), True,
+R3c majors 0 and 3 | lazy_re(BLOCKLIST_CONTRACT + => lazy_re(BLOCKLIST_CONTRACT[:-1] + "[013]" +
+R5 no back-off after 429 | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (503,)
+R5 no back-off at a hop | if answer.status in BACKOFF_STATUSES:
+  => if answer.status in BACKOFF_STATUSES and not self.redirects:
+R5 no dates of RFC 850 | [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) => [a-z]{{3}} [0-9]{{4}})
+R6 styles and fonts are read | image font audio => image audio
+R7 all trailing slashes go | parts.path.removesuffix("/") => parts.path.rstrip("/")
+R7 a lone Last-Modified is not sent | if re.fullmatch(header_text, value)}
+  => if validators[0] and re.fullmatch(header_text, value)}
+R9 a type that contains markdown is not read as such | (?P<markdown>.*markdown)
+  => (?P<markdown>text/markdown)
+R12 a 404 of robots.txt holds for thirty days | return ROBOTS_TTL_SECONDS
+  => return ROBOTS_TTL_SECONDS * (30 if held.status == 404 else 1)
+R8 a failure has no floor | return was_put_off or not is_fresh
+  => return was_put_off or bool(known.failure) or not is_fresh
+R1* another name under TLS | headers.update(request.headers)
+  => headers.update(request.headers, **{"User-Agent": "x"} if site.scheme == "https" else {})
 R1 another version | = "Mozilla/5.0 => = "Mozilla/4.0
 R1 no name on conditional requests | USER_AGENT,  # R1: => USER_AGENT * (not any(validators)),  #
 R1* no name on a CONNECT | authority, "User-Agent": USER_AGENT, => authority,
@@ -10187,6 +10256,429 @@ def breaks():
     for row, verdict in zip(ROWS, verdicts):
         print(f"{row.clause:<4}  {row.name:<36}  {verdict or 'noticed'}")
     return int(any(verdicts))
+
+
+# --- THE ORACLE ---------------------------------------------------------------
+
+# What a robots.txt of a walk says of us: what the paths begin with that it disallows, its delay.
+ORACLE_RULES = {
+    "User-agent: *\nAllow: /\n": ((), 0.0),
+    "User-agent: *\nDisallow: /1\n": (("/1",), 0.0),
+    "User-agent: walsh\nDisallow: /\n\nUser-agent: *\nAllow: /\n": (("/",), 0.0),
+    "User-agent: *\nCrawl-delay: 3\n": ((), 3.0),
+    "User-agent: *\nCrawl-delay: 110\nDisallow: /2": (("/2",), 110.0),
+    "User-agent: *\nCrawl-delay: 600\n": ((), 600.0),
+}
+A_PAGE, A_HOP, A_POLICY = 0.0, 11.0, math.inf  # how many intervals may be owed as it leaves
+LONG_AGO = -math.inf
+
+
+class Refusal(Exception):
+    """A walk ends before its next request: the outcome, whose word it was, when it is due."""
+
+    def __init__(self, outcome, gate, retry_at=None, is_own=False):
+        super().__init__(outcome, gate)
+        self.outcome, self.gate, self.retry_at = outcome, gate, retry_at
+        self.is_own = is_own  # the hold was set by the very URL that must wait for its end
+
+
+class Known:
+    """What the oracle knows of a host, a document or a target: whatever it is told."""
+
+    def __init__(self, **facts):
+        self.__dict__.update(facts)
+
+
+def a_document():
+    return Known(
+        value=None,
+        checked=LONG_AGO,
+        due=None,
+        since=None,
+        failures=0,
+        held=False,
+        waits=LONG_AGO,
+        sent={},
+    )
+
+
+class Oracle:
+    """A bot by the words of specification and contract: one URL at a time, no clock, no disk.
+
+    `at` is its time. `asked` are the requests that it would make: when, where, with what.
+    """
+
+    def __init__(self, reply):
+        self.reply = reply  # of URL and validators: status, headers, body
+        self.at = NOW
+        self.hosts, self.files, self.sources, self.list = {}, {}, {}, a_document()
+
+    def host(self, url):
+        fresh = Known(last=LONG_AGO, target=LONG_AGO, owed=0.0, is_new=False, held=LONG_AGO, by="")
+        return self.hosts.setdefault(url.split("/")[2], fresh)
+
+    def file(self, site):
+        return self.files.setdefault(site, a_document())
+
+    def new_process(self, has_disk):
+        """Who has a list on disk has all that was known; who has none asks for it at its start."""
+        if not has_disk:
+            self.hosts, self.files, self.sources = {}, {}, {}
+        if not has_disk or self.list.value is None:
+            self.list = a_document()
+        for file in self.files.values():
+            file.waits = LONG_AGO
+
+    # R4, R5: the one rule of pace.
+
+    def interval(self, url):
+        host = url.split("/")[2]
+        rules = [self.file(f"{scheme}://{host}").value for scheme in ("http", "https")]
+        return max([1.0] + [delay for _, delay in filter(None, rules)])
+
+    def start(self, url, may_owe):
+        host, interval = self.host(url), self.interval(url)
+        if host.is_new and may_owe < A_POLICY:
+            return host.held
+        second = max(host.last + 1.0, host.held)
+        turn = max(second, host.target + (1.0 if may_owe == A_POLICY else host.owed) * interval)
+        if turn <= self.deadline:
+            return turn
+        return max(second, host.target + max(0.0, host.owed - may_owe) * interval)
+
+    def pause(self, url, may_owe):
+        """Sleeps until it may leave: whether it slept. Refusal: it would be too long."""
+        start, host = self.start(url, may_owe), self.host(url)
+        if start <= self.at + 0.01:
+            return False
+        gate = "R5" if start == host.held else "R4"
+        if start > self.deadline and (gate == "R5" or start > self.own_at + 1.1):
+            raise Refusal("deferred", gate, start, gate == "R5" and host.by == url)
+        self.at = start
+        return True
+
+    def send(self, url, may_owe, validators):
+        host = self.host(url)
+        host.is_new = may_owe == A_POLICY and host.last == LONG_AGO
+        if may_owe < A_POLICY:
+            host.owed = max(0.0, host.owed - (self.at - host.target) / self.interval(url)) + 1.0
+            host.target = self.at
+        host.last = self.own_at = self.at
+        self.asked.append((self.at - NOW, url, validators))
+        return self.reply(url, validators)
+
+    # spec 7: the gates; True where one had to ask first, so that all are asked again.
+
+    def gate(self, kind, url):
+        if kind == "list":
+            return False
+        if not self.has_list():
+            self.ask_list()
+            return True
+        host = f".{url.split('/')[2]}"
+        if self.list.value and host.endswith(tuple(f".{name}" for name in self.list.value[0])):
+            raise Refusal("denied", "R3")
+        if kind == "robots":
+            return False
+        site, path = "/".join(url.split("/")[:3]), "/" + url.split("/", 3)[3]
+        file = self.file(site)
+        if not file.checked <= self.at < (file.due or file.checked + DAY):
+            self.ask_robots(site, file)
+            return True
+        is_gone = file.since is not None and self.at - file.since > 30 * DAY and file.failures > 2
+        if file.value and not is_gone and path.startswith(file.value[0]):
+            raise Refusal("denied", "R2")
+        return False
+
+    def walk(self, kind, url, validators, owner, tries=6):
+        """The last answer, and the URL that gave it. `owner` is the URL of the validators."""
+        may_owe = A_PAGE if kind == "page" else A_POLICY
+        passed, tried, has_asked = [url], 0, False
+        while True:
+            try:
+                while self.gate(kind, url) or self.pause(url, may_owe):
+                    pass
+            except Refusal as refusal:
+                refusal.is_hop, refusal.has_asked = len(passed) > 1, has_asked
+                raise
+            status, headers, body = self.send(url, may_owe, validators if url == owner else {})
+            has_asked = True
+            if kind == "page":
+                self.attempts += 1
+                self.source.asked, self.source.due = self.at, LONG_AGO
+            may_owe = A_PAGE if kind == "page" else A_POLICY
+            if status == 302:
+                if len(passed) > (10 if kind == "page" else 5) or headers["location"] in passed:
+                    return status, headers, body, url
+                url = headers["location"]
+                passed.append(url)
+                may_owe = A_HOP if kind == "page" else A_POLICY
+            elif status in (429, 503) and tries > 1:
+                tried += 1
+                seconds = float(headers.get("retry-after", min(60, 2 ** (tried - 1))))
+                if tried == tries:
+                    seconds = max(3600.0, float(headers.get("retry-after", 0)))
+                host = self.host(url)
+                if self.at + seconds > host.held:
+                    host.held, host.by = self.at + seconds, url
+                if tried == tries:
+                    refusal = Refusal("failed", "R5", host.held, True)
+                    refusal.is_hop, refusal.has_asked = len(passed) > 1, True
+                    raise refusal
+            elif status == 0 and tried < (tries - 1 if kind == "page" else 1):
+                again, start = self.at + 2.0**tried, self.start(url, may_owe)
+                if again > self.deadline and kind != "page":
+                    return status, headers, body, url
+                if again > self.deadline:
+                    gate = "R4" if start > max(again, self.host(url).held) else "R5"
+                    raise Refusal("deferred", gate, max(again, start))
+                tried += 1
+                self.at = again
+            else:
+                return status, headers, body, url
+
+    # R3, R10, R12: the list; R2: a robots.txt.
+
+    def has_list(self):
+        known = self.list
+        if known.since is not None and known.since <= self.at < known.due:
+            return True
+        return known.value is not None and 0 <= self.at - known.checked < known.value[1]
+
+    def ask_list(self):
+        known = self.list
+        due = LONG_AGO
+        try:
+            status, headers, body, _ = self.walk("list", BLOCKLIST_URL, known.sent, BLOCKLIST_URL)
+        except Refusal as refusal:
+            status, due = 503, refusal.retry_at
+        if status == 200 and body.startswith("{"):
+            document = json.loads(body)
+            names = [entry["domain"] for entry in document["blocked"]]
+            known.value = names, wr.parse_duration(document["refresh"])
+            known.sent = validators_in(headers)
+        if status in (200, 304) and not body.startswith("no"):
+            known.checked, known.since = self.at, None
+        else:
+            known.since, known.due = self.at, max(due, self.at + 300)
+
+    def ask_robots(self, site, file):
+        url, due, is_held = site + "/robots.txt", None, False
+        if self.at < file.waits:
+            raise Refusal("deferred", "R5", file.waits)
+        try:
+            tries = 1 if file.held else 6
+            status, headers, body, end = self.walk("robots", url, file.sent, url, tries)
+        except Refusal as refusal:
+            if refusal.gate in ("R4", "R5") and not refusal.is_own:  # what could not be asked
+                if refusal.gate == "R5" and refusal.is_hop:  # nor can it before the hold's end
+                    file.waits = refusal.retry_at
+                raise
+            status = 503
+            if refusal.gate == "R5" and not refusal.is_hop:
+                due, is_held = refusal.retry_at, refusal.outcome == "deferred"
+        file.checked, file.due = self.at, None
+        if status in (200, 304):
+            if status == 200:
+                file.value = ORACLE_RULES[body]
+                file.sent = validators_in(headers) if end == url else {}
+            file.since, file.failures, file.held = None, 0, False
+        elif status < 500 and status != 429 and status:
+            self.files[site] = a_document()
+            self.files[site].checked = self.at
+        else:
+            file.due, file.failures = due or self.at + 300, file.failures + 1
+            file.since = self.at if file.since is None else file.since
+            file.held = file.held or due is not None
+        if is_held:
+            raise Refusal("deferred", "R5", due)
+
+    # R7, R8: a target.
+
+    def fetch(self, url, min_age=0.0):
+        """Outcome, gate, requests for it, and where it ended."""
+        self.asked, self.attempts, self.own_at = [], 0, LONG_AGO
+        self.deadline = self.at + 300
+        unknown = Known(asked=LONG_AGO, due=LONG_AGO, gate=None, url="", sent={})
+        source = self.source = self.sources.setdefault(url, unknown)
+        is_due = source.asked < source.due <= self.at
+        if not is_due and 0 <= self.at - source.asked < min_age:
+            is_put_off = source.due > self.at and source.gate
+            return ("deferred", source.gate, 0) if is_put_off else ("skipped", None, 0)
+        try:
+            status, headers, _, end = self.walk("page", url, source.sent, source.url)
+        except Refusal as refusal:
+            if refusal.outcome != "deferred" or self.attempts:
+                source.due, source.gate = refusal.retry_at or LONG_AGO, refusal.gate
+            return refusal.outcome, refusal.gate, self.attempts
+        source.due = LONG_AGO
+        if status == 200:
+            source.url, source.sent = end, validators_in(headers)
+        return {200: "fetched", 304: "unchanged"}.get(status, "failed"), None, self.attempts
+
+
+def validators_in(headers):
+    named = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
+    return {named[name]: value for name, value in headers.items() if name in named}
+
+
+def conditions(headers):
+    return {name: value for name, value in headers.items() if name.startswith("If-")}
+
+
+class ChangingWeb:
+    """A few sites that change: what each URL answers, to the bot and to the oracle alike."""
+
+    hosts = ("a.test", "b.test", "www.b.test")
+    urls = [f"https://{host}/{page}" for host in hosts for page in range(4)] + ["http://a.test/1"]
+
+    def __init__(self, dice):
+        self.dice = dice
+        self.answers = {}
+        for _ in range(6):
+            self.change()
+        self.list_is("b.test")
+
+    def change(self):
+        """One of the sites does something else from now on."""
+        dice = self.dice
+        pages, sites = dice.sample(self.urls, 4), [f"https://{host}" for host in self.hosts]
+        kind = dice.choice(
+            "page page chain busy silent gone robots robots robots moved list".split()
+        )
+        if kind == "page":
+            headers = {"content-type": "text/html"}
+            headers.update(
+                dice.choice([{}, {"etag": f'"{dice.random()}"'}, {"last-modified": "x"}])
+            )
+            self.answers[pages[0]] = 200, headers, "x"
+        elif kind == "chain":  # which may lead in a circle
+            for here, there in zip(pages, pages[1:]):
+                self.answers[here] = 302, {"location": there}, ""
+        elif kind == "busy":
+            seconds = dice.choice([{}, {}, {"retry-after": "0"}, {"retry-after": "90"}])
+            if dice.random() < 0.2:
+                seconds = {"retry-after": "9000"}
+            self.answers[pages[0]] = dice.choice([429, 503]), seconds, ""
+        elif kind == "silent":
+            self.answers[pages[0]] = 0, {}, ""
+        elif kind == "gone":
+            self.answers[pages[0]] = dice.choice([404, 500]), {}, ""
+        elif kind == "robots":
+            rules = 200, {"etag": f'"{dice.random()}"'}, dice.choice([*ORACLE_RULES])
+            answer = dice.choice([rules, rules, rules, (404, {}, ""), (500, {}, ""), (503, {}, "")])
+            site = dice.choice([*sites, "http://a.test"])
+            self.answers[site + "/robots.txt"] = answer
+        elif kind == "moved":
+            here, there = dice.sample(sites, 2)
+            self.answers[here + "/robots.txt"] = 302, {"location": there + "/robots.txt"}, ""
+        elif dice.random() < 0.5:
+            self.list_is(*dice.sample(["a.test", "b.test", "www.b.test", "c.test"], 1))
+        else:
+            self.answers[BLOCKLIST_URL] = dice.choice([(500, {}, ""), (200, {}, "no"), (0, {}, "")])
+
+    def list_is(self, *names):
+        refresh = self.dice.choice(["PT5M", "PT1H", "PT6H"])
+        headers = {"etag": f'"{self.dice.random()}"'}
+        self.answers[BLOCKLIST_URL] = 200, headers, blocklist(*names, refresh=refresh)
+
+    def reply(self, url, validators):
+        status, headers, body = self.answers.get(url, (404, {}, ""))
+        if validators and validators == validators_in(headers):
+            return 304, headers, ""
+        return status, headers, body
+
+    def get(self, url, default=None):
+        """As the web of a World."""
+
+        def answered(request):
+            status, headers, body = self.reply(url, conditions(request.headers))
+            if not status:
+                return wr.TransportError("no answer")
+            return Answer(status, list(headers.items()), body.encode())
+
+        return answered
+
+
+def clause_of(found, wanted, requests, asked):
+    """What a difference breaks, by what differs first."""
+    for one, two in itertools.zip_longest(requests, asked, fillvalue=(0.0, "", {})):
+        if one[1] != two[1]:
+            urls = one[1] + two[1]
+            return "R3" if BLOCKLIST_URL in urls else "R2" if "robots.txt" in urls else "R4, R5"
+        if abs(one[0] - two[0]) > 0.4:
+            return "R4, R5: the second"
+        if one[2] != two[2]:
+            return "R7"
+    return found[1] or wanted[1] or "R8"
+
+
+def beside_the_oracle(seed, folder=None, rounds=12):
+    """A random walk of the bot, and of the oracle in the same world: "", or what differs."""
+    dice = random.Random(seed)
+    world, web = World(folder), ChangingWeb(dice)
+    world.web = web
+    oracle = Oracle(web.reply)
+    options = {"rand": lambda: 1.0, "warn": lambda line: None}
+    bot = world.bot(**options)
+    for number in range(4 * rounds):
+        for _ in range(3 * (number % 4 == 0)):
+            web.change()
+        world.at += dice.choice([0, 0, 1, 23, 190, 410, 3700, 30_000, DAY, 8 * DAY])
+        if dice.random() < 0.2:
+            bot.close()
+            bot = world.bot(**options)
+            oracle.new_process(folder is not None)
+        url, min_age = dice.choice(web.urls), dice.choice([0.0, 3600.0])
+        oracle.at = world.at
+        wanted = oracle.fetch(url, min_age)
+        world.forget()
+        [result] = bot.run([url], min_age) if min_age else [bot.fetch(url)]
+        found = result.outcome, result.gate, result.attempts
+        requests = [(hit.at - NOW, hit.url, conditions(hit.headers)) for hit in world.hits]
+        is_early = any(abs(one[0] - two[0]) > 0.4 for one, two in zip(requests, oracle.asked))
+        same = [row[1:] for row in requests] == [row[1:] for row in oracle.asked]
+        if found != wanted or is_early or not same:
+            clause = clause_of(found, wanted, requests, oracle.asked)
+            lines = [f"{clause}: walk {seed}, step {number}: {url}, {result.reason}"]
+            lines += [f"found {found}", *map(str, requests)]
+            lines += [f"want {wanted}", *map(str, oracle.asked)]
+            return "\n".join(lines)
+    return ""
+
+
+def walks(first, count):
+    """What differs in so many walks; every fourth has a disk between its processes."""
+    for seed in range(first, first + count):
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+            difference = beside_the_oracle(seed, None if seed % 4 else Path(folder, "cache"))
+        if difference:
+            yield difference
+
+
+class TestOracle:
+    """The bot makes the requests that a second one makes, which the specification's words wrote."""
+
+    @pytest.mark.parametrize("first", range(0, 120, 15))
+    def test_random_walks_are_as_the_oracle_takes_them(self, monkeypatch, first):
+        monkeypatch.setattr(os, "fsync", lambda file: None)
+        assert next(walks(first, 15), "") == ""
+
+    def test_a_difference_is_named_by_what_differs(self, monkeypatch):
+        said = set()
+        for name, value in {"MIN_REQUEST_INTERVAL": 2.0, "ROBOTS_TTL_SECONDS": 10**7}.items():
+            with monkeypatch.context() as patch:
+                patch.setattr(wr, name, value)
+                said.add(next(walks(0, 60)).partition(":")[0])
+        assert said == {"R4, R5", "R2"}
+
+
+def oracle(arguments):
+    """`python test_walsh_research.py oracle FIRST COUNT`: so many walks. Gives the exit code."""
+    first, count = map(int, arguments)
+    differences = list(walks(first, count))
+    print(*differences, f"{len(differences)} of {count} walks differ", sep="\n")
+    return int(bool(differences))
 
 
 # === 10. THE HOUSE ===========================================================
@@ -11228,8 +11720,9 @@ class TestBench:
 
 
 if __name__ == "__main__":
-    names = {"bench": bench, "starve": starve, "breaks": lambda arguments: breaks()}
+    names = {"bench": bench, "starve": starve, "oracle": oracle}
+    names["breaks"] = lambda arguments: breaks()
     if len(sys.argv) < 2 or sys.argv[1] not in names:
-        print(f"{BENCH_USAGE}, or breaks, or starve", file=sys.stderr)
+        print(f"{BENCH_USAGE}, or breaks, or starve, or oracle FIRST COUNT", file=sys.stderr)
         sys.exit(2)
     sys.exit(names[sys.argv[1]](sys.argv[2:]))
