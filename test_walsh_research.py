@@ -764,7 +764,7 @@ class TestR5Stories:
         world.bot().fetch(A)
         result = world.bot().fetch(A)
         assert result.outcome == "deferred" and result.retry_at == pytest.approx(NOW + 600, abs=1)
-        assert "not before 10 min from now" in result.reason
+        assert "not before 10 min from now, which is beyond --max-wait: " in result.reason
         world.at = result.retry_at
         assert world.bot().fetch(A).ok
 
@@ -7609,7 +7609,7 @@ class TestTransport:
             error = trouble(player.url, timeout=0.15)
         assert time.monotonic() - began_at < 3
         if script is then_silence or stage == "answer":
-            assert error.reason == f"no complete answer within 0.15 s ({stage})"
+            assert error.reason == f"no complete answer within 0.15 s ({stage}; --timeout)"
         assert not error.final
 
     @pytest.mark.parametrize("name, sent, stage", **named(STAGES))
@@ -8546,6 +8546,15 @@ class TestJobs:
         assert one == three and one[0] == 1
         assert {"DENY", "FAIL"} < {line.split()[0] for line in one[1]}
 
+    @pytest.mark.parametrize("mode", [["--check"], ["-v"]])
+    def test_how_each_gate_decided_is_what_a_worker_learned(self, mode, hosts, tmp_path):
+        for host in hosts:
+            host.set_answer("/robots.txt", "User-agent: *\nCrawl-delay: 1.5\n")
+        words = ["--allow-private", "--origin", hosts[0].origin, "--cache-dir", tmp_path, *mode]
+        done = command(*words, "--jobs", 2, *targets(hosts[:2], 1))
+        told = done.out + done.err
+        assert done.code == 0 and told.count("pace       1.5 s between requests") == 2
+
 
 # === 8. COMMAND LINE =========================================================
 
@@ -9006,6 +9015,23 @@ class TestResultLines:
         text = (done.out + done.err).replace("\n", "")
         assert done.out.count("\n") == 2 and text.isprintable()
 
+    def test_what_is_put_off_tells_what_its_last_request_was(self, run, world):
+        world.web[TOP + "/robots.txt"] = "User-agent: *\nCrawl-delay: 600"
+        world.web[DOC] = wr.TransportError("the connection was reset")
+        told = "the connection was reset; not before 9.9 min from now, which is beyond --max-wait: "
+        assert told in re.sub(r"\b(10|9\.\d) min from", "9.9 min from", run(DOC).out)
+        world.web[TOP + "/robots.txt"] = ""
+        world.at += DAY
+        world.web[DOC] = answer(status=503, retry_after=86400)
+        assert "503" in run(DOC).out
+        world.at += 90
+        again = run(DOC).out
+        assert "  asked 90 s ago and put off (R5), again at 2026-05-25T00:00:" in again
+        assert "--force" not in again  # which overrides no hold
+
+    def test_a_denied_address_names_the_option_that_permits_it(self, run):
+        assert "(--allow-private permits it)" in run("http://10.0.0.1/").out
+
     def test_check_of_a_host_that_is_held_back_is_1(self, run, world):
         world.web[DOC] = answer(status=503, retry_after=86400)
         run(DOC)
@@ -9020,7 +9046,7 @@ class TestResultLines:
         world.at += 720
         done = run("--check", DOC)
         told = "; a run would skip it until 2026-05-23T01:00:00Z: asked 12 min ago"
-        assert done.code == 0 and told in done.out.splitlines()[0] and "(R8)" in done.out
+        assert done.code == 0 and told in done.out.splitlines()[0] and "(R8, --min-age)" in done.out
         assert told in json.loads(run("--check", "--json", DOC).out)["reason"]
         assert told not in run("--check", "--force", DOC).out
         assert told not in run("--check", "--min-age", "5m", DOC).out
@@ -9034,6 +9060,12 @@ class TestResultLines:
         done = run("--check", DOC)
         line = done.out.splitlines()[0]
         assert done.code == 1 and line.startswith(f"OK    -        {DOC}  robots.txt: name: there")
+        no_list = "; no blocklist was ever adopted: name: there seems to be no network"
+        assert no_list in line
+        world.web[TOP + "/robots.txt"] = ""
+        world.at += DAY
+        done = run("--check", "--json", DOC)
+        assert done.code == 1 and json.loads(done.out)["reason"].endswith(no_list)
 
     def test_a_rule_is_named_once(self, run, world):
         world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /no\nAllow: /page"

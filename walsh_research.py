@@ -1978,7 +1978,11 @@ def skip_reason(known: KnownSource, min_age: float, now: float) -> str:
     if known.failure:
         event = f"failed ({known.failure})"
     age = spell_seconds(now - known.asked_at)
-    return f"{event} {age} ago; asked again after {spell_seconds(min_age)} (R8), or with --force"
+    if known.gate and known.retry_at > now:
+        return f"{event} {age} ago and put off ({known.gate})"
+    return (
+        f"{event} {age} ago; again after {spell_seconds(min_age)} (R8, --min-age), or with --force"
+    )
 
 
 def spell_seconds(seconds: float) -> str:
@@ -3059,7 +3063,7 @@ class Exchange(io.RawIOBase):
                 final = True
                 reason = f"cancelled ({stage})"
             elif time.monotonic() >= self.ends_at and not is_lasting:
-                reason = f"no complete answer within {self.seconds:g} s ({stage})"
+                reason = f"no complete answer within {self.seconds:g} s ({stage}; --timeout)"
             raise TransportError(reason, final) from None
 
     def connect(self, addresses: Sequence[str], port: int) -> None:
@@ -4285,7 +4289,10 @@ class Visit:
         when = f"{spell_seconds(later.at - self.fetcher.now())} from now"
         if self.root is not self:  # what is said of a document may be said again later
             when = iso_utc(later.at)
-        return self.refused(later.gate, f"not before {when}: {later.reason}", later.at)
+        reason = f"not before {when}, which is beyond --max-wait: {later.reason}"
+        if isinstance(self.answer, TransportError) and self.answer.reason != later.reason:
+            reason = f"{self.answer.reason}; {reason}"
+        return self.refused(later.gate, reason, later.at)
 
     def placed(self, later: Later) -> Later:
         """With the host at which the target is now; whoever waits for it knows how long."""
@@ -4996,7 +5003,6 @@ class Fetcher:
         """R8: a source that is not due yet; after a failure it says which."""
         reason = skip_reason(known, target.min_age, self.now())
         if known.retry_at > self.now() and known.gate:
-            reason += f"; put off until {iso_utc(known.retry_at)}"
             return self.unasked(
                 "deferred", target.url, reason, gate=known.gate, retry_at=known.retry_at
             )
@@ -5115,7 +5121,9 @@ class Fetcher:
                 visit.root.started_at += self.now() - began_at
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
-        return Decision(False, visit.url, "address", reason) if reason else None
+        if not reason:
+            return None
+        return Decision(False, visit.url, "address", f"{reason} (--allow-private permits it)")
 
     def _courtesy_gate(self, visit: Visit) -> Later | None:
         """A hop to another host lets those go first who wait in line there with a better place."""
@@ -7356,19 +7364,27 @@ class Bot(Fetcher):
 
     # --- For --check ------------------------------------------------------
 
-    def with_floor(self, decision: Decision, min_age: float) -> Decision:
-        """An allowance that says what keeps a run from asking all the same (R8)."""
-        known = self.sources.load(canonical_url(decision.url))
-        if is_due(known, min_age, self.now()):
+    def with_cautions(self, decision: Decision, min_age: float) -> Decision:
+        """An allowance that says which list was missed (R3b), and whether a run would skip it (R8)."""
+        if not decision:
             return decision
-        reason = skip_reason(known, min_age, self.now())
-        due_at = iso_utc(known.asked_at + min_age)
-        reason = f"{decision.reason}; a run would skip it until {due_at}: {reason}"
+        reason = decision.reason
+        if self.blocklist_was_missed:
+            trouble = self._blocklist.held.trouble or "asked for in vain"
+            reason += f"; no blocklist was ever adopted: {trouble}"
+        known = self.sources.load(canonical_url(decision.url))
+        if not is_due(known, min_age, self.now()):
+            due_at = iso_utc(known.asked_at + min_age)
+            said = skip_reason(known, min_age, self.now())
+            reason += f"; a run would skip it until {due_at}: {said}"
         return decision._replace(reason=reason)
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
         """Each gate in order, up to the one that refused: (gate, what it said)."""
         wire = wire_url(decision.url)
+        site = site_key(wire)
+        self.robots.load(site)  # a worker process may have asked
+        self._robots2.load(site)
         robots = str(decision.verdict or "unknown")
         if decision.group is not None:
             robots += f", group {decision.group}"
@@ -7381,7 +7397,7 @@ class Bot(Fetcher):
             ("", "source", decision.robots_source),
             ("", "signals", ", ".join(signals)),
             ("R2", "robots.txt", robots),
-            ("", "robots2", self._explained_robots2(site_key(wire))),
+            ("", "robots2", self._explained_robots2(site)),
             ("robots2", "robots2", ""),
             ("", "pace", self._explained_pace(wire)),
         ]
@@ -9317,7 +9333,6 @@ class Finding(NamedTuple):
 
     target: str  # as asked
     value: Any  # a Result, a Decision or a Source; None only ends a target
-    explained: Sequence[tuple[str, str]] = ()  # how each gate decided, where that was wanted
     is_last: bool = True  # nothing more comes of this target
 
 
@@ -9330,7 +9345,6 @@ class Assignment(NamedTuple):
     mode: str  # "run", "check" or "discover"
     urls: Sequence[str]
     min_age: float = 0.0  # R8: seconds
-    explains: bool = False
     keeps_bodies: bool = True
     is_anew: bool = False  # no validators are sent
     adopts: bool = True  # R7: false in a worker, whose parent adopts what was read
@@ -9346,7 +9360,7 @@ def findings_of(
     there cannot be so many.
     """
     if jobs == 1:
-        return own_findings(bot, assignment)
+        return MODE_FINDINGS[assignment.mode](bot, assignment)
     check_jobs(jobs, bot.options)
     return shared_findings(bot, assignment, jobs, tick)
 
@@ -9365,34 +9379,21 @@ def values_of(findings: Findings) -> Iterator[Any]:
             yield finding.value
 
 
-# --- What a bot answers, in whatever process ----------------------------------
-
-
-def own_findings(bot: Bot, assignment: Assignment) -> Findings:
-    """What this bot itself finds, one target after the other."""
-    return MODE_FINDINGS[assignment.mode](bot, assignment)
+# --- What a bot itself finds, in whatever process, one target after the other --
 
 
 def run_findings(bot: Bot, assignment: Assignment) -> Findings:
     wanted: Any = {"min_age": assignment.min_age, "is_anew": assignment.is_anew}
     for result in bot._results(assignment.urls, adopts=assignment.adopts, **wanted):
-        explained: list[tuple[str, str]] = []
-        if assignment.explains and result.final_url:  # a gate was asked
-            explained = list(bot.explain(result.decision._replace(url=result.final_url)))
         if not assignment.keeps_bodies:
             result = result._replace(body=b"")
-        yield Finding(result.url, result, explained)
+        yield Finding(result.url, result)
 
 
 def check_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
         decision = bot.may_fetch(url, wait=False)
-        if decision:
-            decision = bot.with_floor(decision, assignment.min_age)
-        explained: list[tuple[str, str]] = []
-        if assignment.explains and (decision or decision.gate):  # else it is no URL
-            explained = list(bot.explain(decision))
-        yield Finding(url, decision, explained)
+        yield Finding(url, bot.with_cautions(decision, assignment.min_age))
 
 
 def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
@@ -9419,11 +9420,7 @@ def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
 
 
 def work(
-    assignment: Assignment,
-    settings: dict[str, Any],
-    failed_at: float,
-    traces: bool,
-    parent: Connection,
+    assignment: Assignment, settings: dict[str, Any], failed_at: float, parent: Connection
 ) -> None:
     """The life of a worker process: a bot, whose parent reads what it finds."""
     import threading
@@ -9439,10 +9436,9 @@ def work(
         parent.send((kind, value))
 
     try:
-        trace = partial(tell, "trace") if traces else None
-        bot = Bot(**settings, warn=partial(tell, "warning"), trace=trace)
+        bot = Bot(**settings, warn=partial(tell, "warning"), trace=partial(tell, "trace"))
         bot.merge_progress(0, failed_at)
-        for finding in own_findings(bot, assignment):
+        for finding in findings_of(bot, assignment):
             tell("finding", (finding, bot.progress()))
             parent.recv_bytes()  # The next target is begun when this one was read.
     except Exception as error:  # noqa: BLE001 - its targets are told as failed, without a traceback
@@ -9481,10 +9477,10 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int, tick: Tick | No
     count = min(jobs, MAX_WAITED_FOR.get(sys.platform, MAX_JOBS))
     shares = split_by_host(filter(host_of, urls), count, partial(queue_of, bot))
     if not shares or not bot.share_memory():  # no request comes of it, or nobody can share
-        yield from own_findings(bot, assignment)
+        yield from findings_of(bot, assignment)
         return
     no_urls = [url for url in urls if not host_of(url)]
-    yield from own_findings(bot, assignment._replace(urls=no_urls))
+    yield from findings_of(bot, assignment._replace(urls=no_urls))
     failed_at = bot.refresh_blocklist()  # R10: once for all of them
     workers: dict[Any, Worker] = {}
     try:
@@ -9517,8 +9513,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int, tick: Tick | No
 def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: dict[Any, Worker]) -> None:
     context = worker_context()
     ours, theirs = context.Pipe()
-    traces = bot.options.trace is not None
-    arguments = task, bot.worker_settings(), failed_at, traces, theirs
+    arguments = task, bot.worker_settings(), failed_at, theirs
     with theirs:
         process = context.Process(target=work, args=arguments, daemon=True)
         process.start()
@@ -9541,7 +9536,8 @@ def heard(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) -> F
     if kind == "warning":
         bot.warn(value)
     elif kind == "trace":
-        cast(Any, bot.options.trace)(value)
+        if bot.options.trace:
+            bot.options.trace(value)
     else:
         finding, news = value
         bot.merge_progress(*news)
@@ -9925,11 +9921,9 @@ def text_slice(result: Result, start: int, end: int) -> tuple[str, int]:
     if not is_text(body, result.content_type):
         return text, length
     codec = body_codecs(body, result.content_type)[0]
-    decoder = codecs.getincrementaldecoder(codec)("replace")
-    for at in range(0, len(body), PIECE_BYTES):
-        is_last = at + PIECE_BYTES >= len(body)
-        piece = decoder.decode(body[at : at + PIECE_BYTES], is_last)
-        if at == 0:
+    file = io.TextIOWrapper(io.BytesIO(body), codec, "replace", newline="")
+    for piece in iter(partial(file.read, PIECE_BYTES), ""):
+        if not length:
             piece = piece.removeprefix("\ufeff")
         text += piece[max(0, start - length) : max(0, end - length)]
         length += len(piece)
@@ -10278,24 +10272,23 @@ class McpServer(SystemClock):
         return self._requests[0].cancelled.is_set()
 
     def sleep(self, seconds: float) -> None:
-        """While a call waits: tells its progress. CallCancelled: it need not wait any longer."""
+        """While a call waits: tells its progress to who gave a token.
+
+        CallCancelled: it need not wait any longer.
+        """
         request = self._requests[0]
+        token = request.meta.get("progressToken")
         ends_at = time.monotonic() + seconds
         while not request.cancelled.wait(min(seconds, PROGRESS_SECONDS)):
             seconds = ends_at - time.monotonic()
             if seconds <= 0.0:
                 return
-            self._tell_progress(request, seconds)
+            if token is not None:
+                progress = time.monotonic() - self._began_at
+                said = f"waits for the host's pace, {spell_seconds(seconds)} more"
+                params = {"progressToken": token, "progress": progress, "message": said}
+                self._send({"method": "notifications/progress", "params": params})
         raise CallCancelled
-
-    def _tell_progress(self, request: HarnessRequest, seconds_left: float) -> None:
-        """To who gave a token."""
-        token = request.meta.get("progressToken")
-        if token is not None:
-            progress = time.monotonic() - self._began_at
-            said = f"waits for the host's pace, {spell_seconds(seconds_left)} more"
-            params = {"progressToken": token, "progress": progress, "message": said}
-            self._send({"method": "notifications/progress", "params": params})
 
     # --- The thread that reads --------------------------------------------
 
@@ -10362,11 +10355,10 @@ def reply_to(request: HarnessRequest, bot: Bot) -> dict[str, Any]:
     try:
         return request.reply(request.result(bot))
     except RpcError as error:
-        return {"id": request.id, "error": error.shown}
+        trouble = error
     except Exception as error:  # noqa: BLE001 - a bug costs one request
-        reason = f"unexpected {type(error).__name__}: {error}"
-        trouble = RpcError(INTERNAL_ERROR, reason)
-        return {"id": request.id, "error": trouble.shown}
+        trouble = RpcError(INTERNAL_ERROR, f"unexpected {type(error).__name__}: {error}")
+    return {"id": request.id, "error": trouble.shown}
 
 
 # === 22. REPORT ===============================================================
@@ -10471,9 +10463,8 @@ class Report:
         # line knew.
         self.requests: Any = collections.defaultdict(list)
         self.starts: Any = collections.defaultdict(list)
-        # How many targets ended so: outcome, gate, host and reason. Then the first of them.
-        self.reasons: Any = collections.Counter()
-        self.firsts: dict[Any, Any] = {}
+        # By outcome, gate, host and reason: a row of the table, whose fourth cell counts targets.
+        self.reasons: dict[Any, list[Any]] = {}
 
     def add_line(self, line: str) -> None:
         """A line of `--json`."""
@@ -10503,12 +10494,11 @@ class Report:
         if outcome in ("denied", "deferred", "failed"):
             gate = result["gate"] or result["status"] or "-"
             reason = result["reason"]
-            first = [reason, result["url"]]
+            row = [outcome, gate, asked_host, 0, reason, result["url"]]
             if result["retry_at"]:  # the reason of what was put off tells another time each
                 reason = ""
-            ending = (outcome, gate, asked_host, reason)
-            self.reasons[ending] += 1
-            self.firsts.setdefault(ending, first)
+            row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
+            row[3] += 1
 
     def page(self) -> str:
         """One file in ASCII, with no script and nothing from elsewhere."""
@@ -10523,11 +10513,7 @@ class Report:
             summary.append(f"the first request on {iso_utc(first)}, the last on {iso_utc(last)}")
         if self.unread:
             summary.append(f"{counted(self.unread, 'line')} of the file told no result")
-        reasons = []
-        for ending, count in self.reasons.items():
-            outcome, gate, host, _ = ending
-            cells = [outcome, gate, host, count, *self.firsts[ending]]
-            reasons.append(list(map(escaped, cells)))
+        reasons = [list(map(escaped, row)) for row in self.reasons.values()]
         rows = [self.host_row(host, first, last) for host in hosts]
         lists = map(self.request_list, hosts[:MAX_REPORT_ROWS])
         page = Template(REPORT_PAGE).substitute(
@@ -10798,6 +10784,8 @@ def read_arguments(argv: Sequence[str]) -> Any:
             name = mask_credentials(word.partition("=")[0])
             raise Misuse(f"{name} is no option, {nearest_option(name, vars(options))}")
     options.mode = chosen_mode(options)
+    if options.force:
+        options.min_age = 0.0  # R8
     return options
 
 
@@ -10949,6 +10937,14 @@ def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
 
+def why(value: Result | Decision) -> list[Any]:
+    """What was decided, and what helps."""
+    if "://" not in value.url and os.path.isfile(value.url):
+        return [f"it is a file, want --input {value.url}"]
+    again = value.retry_at and f"again at {iso_utc(value.retry_at)}"
+    return [value.reason, again]
+
+
 def what_came(result: Result) -> list[Any]:
     """In the words of a line; first of all, whether the body was read."""
     media_type = result.content_type.partition(";")[0].strip()
@@ -10984,7 +10980,7 @@ class Command:
         self.targets: list[str] = []
         self.codes = {0}  # exit codes: the worst is the command's
         self.counts: collections.Counter[str] = collections.Counter()  # outcomes
-        self.count = self.done = 0  # targets, but for what is another spelling of one
+        self.done = 0  # targets
         self.name_columns = 0  # to which URLs are padded
         self.doing = ""  # what the bot said of its work last
         self.shown_target = ""  # whose sources are being listed
@@ -11015,7 +11011,6 @@ class Command:
         for name in names:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
-        self.count = len(self.targets)
         widest = max(map(len, self.targets), default=0)
         self.name_columns = min(MAX_URL_COLUMNS, widest)
 
@@ -11049,21 +11044,17 @@ class Command:
             if bot.blocklist_was_missed:  # R3b opened the gate
                 self.codes.add(1)
 
-    def show_findings(self, mode: str, show: Callable[[Finding], None]) -> None:
+    def show_findings(self, mode: str, show: Callable[[Any], None]) -> None:
         """What a bot finds of each target, or many processes; each as it is done."""
         options = self.options
-        explains = options.verbose or mode == "check"
-        assignment = Assignment(mode, self.targets, self.min_age(), explains, keeps_bodies=False)
+        assignment = Assignment(mode, self.targets, options.min_age, keeps_bodies=False)
         with self.open_bot() as bot:
             with closing(findings_of(bot, assignment, options.jobs, self.tick_of_many)) as found:
                 for finding in found:
                     self.done += finding.is_last
-                    show(finding)
+                    if finding.value is not None:
+                        show(finding.value)
                     del finding  # and its items, before the next target is asked for
-
-    def min_age(self) -> float:
-        """R8, seconds."""
-        return 0.0 if self.options.force else float(self.options.min_age)
 
     # --- Progress ---------------------------------------------------------
 
@@ -11078,11 +11069,12 @@ class Command:
             return
         line = ""
         if doing:
+            count = len(self.targets)
             pace = spell_seconds(self.spent_seconds)
-            if self.count > 1:
-                pace = f"{self.done}/{self.count} · {pace}"
-            if 0 < self.done < self.count:
-                left_seconds = self.spent_seconds / self.done * (self.count - self.done)
+            if count > 1:
+                pace = f"{self.done}/{count} · {pace}"
+            if 0 < self.done < count:
+                left_seconds = self.spent_seconds / self.done * (count - self.done)
                 pace += f", about {spell_seconds(left_seconds)} left"
             line = printable(f"{pace} · {doing}", columns - 3)  # a terminal echoes ^C
         write_error("\r\x1b[2K" + line)
@@ -11127,9 +11119,9 @@ class Command:
         sys.stdout.write(f"{encodable}\n")
         sys.stdout.flush()
 
-    def detail(self, lead: str, text: str) -> None:
+    def detail(self, text: str) -> None:
         """A line below a row."""
-        self.line(lead + printable(text, MAX_DETAIL_CHARACTERS))
+        self.line(printable(text, MAX_DETAIL_CHARACTERS))
 
     def show_object(self, value: Any) -> None:
         import json  # only where it is asked for
@@ -11150,8 +11142,10 @@ class Command:
             head, place, text = text.partition(f'"{name}": [')
             self.status()
             sys.stdout.write(head + place)
-            for number, item in enumerate(listed):
-                sys.stdout.write(", " * (number > 0) + json.dumps(item.to_dict()))
+            comma = ""
+            for item in listed:
+                sys.stdout.write(comma + json.dumps(item.to_dict()))
+                comma = ", "
         self.line(text)
 
     def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
@@ -11170,11 +11164,14 @@ class Command:
         code: object,
         name: str,
         said: Iterable[Any],
-        exit_code: int = 0,
+        is_well: bool = True,
     ) -> bool:
-        """What became of it: counted, and shown unless --quiet. Whether more may be said of it."""
-        word, colour, least_code = OUTCOMES[outcome]
-        exit_code = least_code or exit_code
+        """What became of it: counted, and shown unless --quiet. Whether more may be said of it.
+
+        What is not well counts as 1, whatever its outcome.
+        """
+        word, colour, exit_code = OUTCOMES[outcome]
+        exit_code = exit_code or int(not is_well)
         self.codes.add(exit_code)
         self.counts[outcome] += 1
         is_shown = not self.options.quiet or exit_code > 0
@@ -11195,51 +11192,48 @@ class Command:
 
     def fetch(self) -> None:
         try:
-            self.show_findings("run", self.show_finding)
+            self.show_findings("run", self.show_result)
         except KeyboardInterrupt:
             self.summarize()
             raise
         self.summarize()
 
-    def show_finding(self, finding: Finding) -> None:
-        for name, said in finding.explained:
-            self.note(f"      {name:<10} {said}")
-        self.show_result(finding.value)
+    def explain(self, decision: Decision, say: Callable[[str], None]) -> None:
+        """How each gate decided."""
+        for name, said in cast(Bot, self.bot).explain(decision):
+            say(f"      {name:<10} {said}")
 
-    def show_result(self, result: Result, exit_code: int = 0) -> None:
-        """What came, or why not; `exit_code` is for an outcome that is well in itself."""
+    def show_result(self, result: Result, record: Source | None = None) -> None:
+        """What came, or why not; `record` is what --json has in its place."""
+        if self.options.verbose and result.final_url:  # a gate was asked
+            self.explain(result.decision._replace(url=result.final_url), self.note)
         outcome: str = result.outcome
-        said: list[Any] = [result.reason]
+        said = why(result)
         if outcome == "fetched":
             said = what_came(result)
-        if outcome == "skipped" and result.retry_at is None:
-            outcome = "repeated"
-            self.count -= 1
-            self.done -= 1
-        if result.last_failure:
-            exit_code = 1  # R8
-        if result.retry_at and outcome != "skipped":
-            said.append(f"again at {iso_utc(result.retry_at)}")
-        if is_misplaced_file(result.url):
-            said = [f"it is a file, want --input {result.url}"]
+        if outcome == "skipped":
+            said = [result.reason]  # which tells the time
+            if result.retry_at is None:
+                outcome = "repeated"
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         if result.ok and result.read:  # else the line says why already
             said += result.warnings
-        if self.options.mode == "body" and not result.body:
-            said.append("nothing was written")
+        is_well = not result.last_failure  # R8
+        if self.options.mode == "body" and not (result.ok and result.body):
+            said.insert(0, "nothing was written")
+            is_well = False
         code = result.status or result.gate
-        self.show_outcome(result, outcome, code, result.url, said, exit_code)
+        self.show_outcome(record or result, outcome, code, result.url, said, is_well)
 
     def summarize(self) -> None:
         """How it went: outcomes, requests and waits."""
         if self.options.quiet or self.bot is None:
             return
-        self.counts["not reached"] = self.count - self.done
-        self.counts["repeated"] = 0  # they are no targets
+        self.counts["not reached"] = len(self.targets) - self.done
+        targets = counted(len(self.targets) - self.counts.pop("repeated", 0), "target")
         names = [name for name in (*OUTCOMES, "not reached") if self.counts[name]]
         outcomes = in_one_line([f"{self.counts[name]} {name}" for name in names])
-        targets = counted(self.count, "target")
         requests = counted(self.bot.requests, "request")
         self.status()
         if is_terminal(sys.stderr):
@@ -11251,12 +11245,10 @@ class Command:
         if len(self.targets) != 1:
             raise Misuse(f"--body has {len(self.targets)} targets, want one")
         with self.open_bot() as bot:
-            for result in bot.run(self.targets, self.min_age(), fresh=True):
-                if result.outcome == "fetched" and result.body:
-                    self.show_result(result)
+            for result in bot.run(self.targets, self.options.min_age, fresh=True):
+                self.show_result(result)
+                if result.ok:
                     self.write_body(result)
-                else:
-                    self.show_result(result, exit_code=1)
 
     def write_body(self, result: Result) -> None:
         """As it came; on a terminal as text that moves no cursor."""
@@ -11271,40 +11263,29 @@ class Command:
     def check(self) -> None:
         self.show_findings("check", self.show_decision)
 
-    def show_decision(self, finding: Finding) -> None:
-        decision: Decision = finding.value
+    def show_decision(self, decision: Decision) -> None:
         outcome = "denied"
-        said = [decision.reason]
         if decision:
             outcome = "fetched"
         elif decision.gate is None:
             outcome = "failed"
-            if is_misplaced_file(decision.url):
-                said = [f"it is a file, want --input {decision.url}"]
         elif decision.retry_at:
             outcome = "deferred"
-            said.append(f"again at {iso_utc(decision.retry_at)}")
-        if self.show_outcome(decision, outcome, decision.gate, decision.url, said):
-            for name, explained in finding.explained:
-                self.detail(f"      {name:<10} ", explained)
+        is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, why(decision))
+        if is_shown and (decision or decision.gate):  # else it is no URL
+            self.explain(decision, self.detail)
 
     def discover(self) -> None:
-        self.show_findings("discover", self.show_discovery)
+        self.show_findings("discover", self.show_source)
 
-    def show_discovery(self, finding: Finding) -> None:
-        source: Source | None = finding.value
-        if source is None:
-            return
+    def show_source(self, source: Source) -> None:
+        """A source with its first items, or why it has none."""
         if source.kind == "none":
             self.show_nothing(source)
             return
         if source.target != self.shown_target and not self.options.json:
             self.shown_target = source.target
             self.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
-        self.show_source(source)
-
-    def show_source(self, source: Source) -> None:
-        """A source with its first items, or why it has none."""
         found = "listed alone: name it as a target to read it"
         if source.result is not None:  # it was put off, or refused
             found = source.result.reason
@@ -11318,26 +11299,22 @@ class Command:
         indent = " " * len(head)
         for item in source.items[:MAX_SHOWN_ITEMS]:
             title = printable(getattr(item, "title", ""), 200)
-            self.detail(indent, f"{title}  {item.url}".strip())
+            self.detail(indent + f"{title}  {item.url}".strip())
         if len(source.items) > MAX_SHOWN_ITEMS:
             more = len(source.items) - MAX_SHOWN_ITEMS
-            self.detail(indent, f"and {more} more; --json has all")
+            self.detail(f"{indent}and {more} more; --json has all")
 
     def show_nothing(self, source: Source) -> None:
         """Why a target offered nothing: a gate's word, a failure, or what it is instead."""
-        result = source.result
+        result = cast(Result, source.result)
+        if not result.ok:
+            self.show_result(result, record=source)
+            return
         found = "no feed, no markdown, no llms.txt and no sitemap"
-        exit_code = 1
-        if result is not None and not result.ok:
-            if not self.options.json:
-                self.show_result(result)
-                return
-            exit_code = OUTCOMES[result.outcome][2] or bool(result.last_failure)
-        elif result is not None and result.content_type:
+        if result.content_type:
             found = f"{printable(result.content_type)}, which names {found}"
-        self.codes.add(exit_code)
-        if exit_code or not self.options.quiet:
-            self.row(source, f"{source.kind:<8}  ", source.url, [found])
+        self.codes.add(1)
+        self.row(source, f"{source.kind:<8}  ", source.url, [found])
 
     def report(self) -> None:
         """A page of a run that is over."""
@@ -11390,11 +11367,6 @@ class Command:
         self.show_object(document)
         if not document["conformant"]:
             self.codes.add(1)
-
-
-def is_misplaced_file(target: str) -> bool:
-    """Whether a target without a scheme is a file, which --input would read."""
-    return "://" not in target and os.path.isfile(target)
 
 
 @contextmanager
