@@ -3796,6 +3796,7 @@ class TestRobots2File:
             ("chain: https://x.test/a\nchain: https://x.test/b", "https://x.test/b"),
             ("chain: https://x.test/a\n# end", None),
             ("chain: /a", None),
+            ("chain: https://x.test/a b", None),
             ("chain: ftp://x.test/a", None),
         ],
     )
@@ -4028,6 +4029,8 @@ class TestR3a:
             "https:/example.com/a",
             "example.com:a",
             "(https://example.com/a)",
+            "'http:example.com'",
+            "> https://example.com/",
         ],
         ids=ascii,
     )

@@ -5435,9 +5435,6 @@ class MarkdownBlock(NamedTuple):
     text: str
 
 
-NESTING_MARKS = ("quote", "item")
-
-
 def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     """The headings and paragraphs, in order; what is code or a comment is none."""
     # Of each open block quote or list item: what begins a line that goes on with it.
@@ -5465,7 +5462,10 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
                 continue
         code_end = None
         mark = BLOCK_MARK.match(line, at)
-        while mark and mark.lastgroup in NESTING_MARKS and depth < MAX_MARKDOWN_NESTING:
+        while mark and mark.lastgroup in ("quote", "item"):
+            if depth == MAX_MARKDOWN_NESTING:
+                mark = None
+                break
             if lines:
                 yield markdown_block(lines, containers)
             start = QUOTE_MARK
@@ -5475,9 +5475,8 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
             depth += 1
             at = mark.end()
             mark = BLOCK_MARK.match(line, at)
-        is_text = mark is None or mark.lastgroup in NESTING_MARKS
         is_code = not lines and line.startswith("    ", at)
-        if is_text and not is_code and at < len(line):
+        if mark is None and not is_code and at < len(line):
             if not lines:
                 del containers[depth:]
             lines.append(line[at:].strip())  # even without the marks of its containers
@@ -5627,7 +5626,6 @@ HEAD_FIELDS = {  # an element of the head: the attribute that tells
     "alternate feed": "href",
     "alternate markdown": "href",
 }
-HEAD_LABELS = {"meta": "name", "link": "rel"}  # what the second word of a field is
 RAW_NAMES = "title|script|style|noscript|template|noframes"
 HEAD_TOKEN = lazy_re(rf"""(?isx)\s*(?:      # anything else begins the body, or ends the head
     <!(?=--).*?-->
@@ -5686,8 +5684,8 @@ def head_facts(text: str) -> Iterator[tuple[str, Link]]:
             value = html_text(attribute[attribute.lastindex or 0])
             values.setdefault(attribute[1].lower(), value)
         values["<text>"] = html_text(token["text"] or "")
-        labels = values.get(HEAD_LABELS.get(name, ""), "").lower().split()
-        fields = {f"{name} {label}" for label in labels} or {name}
+        labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
+        fields = {name, *[f"{name} {label}" for label in labels]}
         if "link alternate" in fields:
             fields.add(f"alternate {media_kind(values.get('type', ''))}")
         for field in HEAD_FIELDS.keys() & fields:
@@ -5765,7 +5763,6 @@ def robots_directives(
 XML_ROOTS = {
     "rss": ("rss", "item"),
     "rdf": ("rss", "item"),
-    "channel": ("rss", "item"),
     "feed": ("atom", "entry"),
     "urlset": ("urlset", "url"),
     "sitemapindex": ("index", "sitemap"),
@@ -6245,7 +6242,6 @@ ROBOTS2_REFUSALS = {  # any of them closes a site
     "read": "no",
     "rate": "0",
 }
-ROBOTS2_ASKED_FIRST = ("crawl", "read")  # before a request
 # The site's word on its own content decides nothing: it is shown as written.
 ROBOTS2_SIGNALS = ("content-type", "editorialised", "ai-assisted", "primary-language")
 ROBOTS2_AMERICAN = {
@@ -6371,7 +6367,7 @@ class Robots2Reader:
         is_known = True
         if line.startswith("["):
             is_known = self.read_header(line)
-        elif name == "chain":
+        elif name == "chain" and value.split() == [value]:
             with suppress(ValueError):
                 self.chain = wire_url(value)
             is_known = self.chain is not None
@@ -6499,9 +6495,9 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Option
             return merged, None
         seen |= names
         merged = robots2_merge(merged, file)
-    if merged.chain is None or len(files) > ROBOTS2_MAX_CHAIN:
-        return merged, None
-    return merged, None if canonical_url(merged.chain) in seen else merged.chain
+    chain = merged.chain
+    is_end = len(files) > ROBOTS2_MAX_CHAIN or chain is None or canonical_url(chain) in seen
+    return merged, None if is_end else chain
 
 
 def robots2_stance(policy: Mapping[str, str], directive: str) -> str:
@@ -6533,7 +6529,7 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     for name, refusal in ROBOTS2_REFUSALS.items():
         if policy.get(name) == refusal:
             return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
-    ask = tuple(name for name in ROBOTS2_ASKED_FIRST if policy.get(name) == "ask")
+    ask = tuple(name for name in ("crawl", "read") if policy.get(name) == "ask")
     if ask:
         return Robots2Ruling("ask", f"robots2.txt wants to be asked: {', '.join(ask)}", ask)
     return Robots2Ruling("allowed")
