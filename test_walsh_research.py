@@ -5079,12 +5079,13 @@ class TestPages:
         "html",
         [
             "<meta " + "".join(f"a{n:x}='b' " for n in range(8000)) + ">",
+            "<meta " + "".join(f"a{n:x}=b " for n in range(8000)) + ">",
             "<link href=/a rel='" + "a " * 30_000 + "'>",
             "<meta name=robots content=noai>" * 3000,
             "<link rel=alternate type=application/rss+xml href=/a>" * 2000,
             "<title>" + "a" * 90_000,
         ],
-        ids=["attributes", "labels", "directives", "feeds", "title"],
+        ids=["attributes", "unquoted", "labels", "directives", "feeds", "title"],
     )
     def test_a_hostile_head_takes_little_memory(self, html):
         found = wr.page_metadata(html, "https://x.test/")

@@ -1690,9 +1690,9 @@ def blocklist_key(text: str) -> str:
         from urllib.parse import unquote  # hardly ever needed
 
         text = unquote(text)
-    host = next(HOST_WITHIN.finditer(text.strip(HOST_PADDING)))[1]
+    host = next(HOST_WITHIN.finditer(text))[1]
     if host.startswith("[") or host.count(":") > 1:
-        address = host.strip("[").partition("]")[0]  # no port
+        address = host.strip(HOST_PADDING + "[").partition("]")[0]  # no port
         with suppress(ValueError):
             return normalize_host(f"[{address}]")
         return ""
