@@ -3868,6 +3868,7 @@ class TestRobots2File:
             ("chain: https://x.test/a\nchain: https://x.test/b", "https://x.test/b"),
             ("chain: https://x.test/a\n# end", None),
             ("chain: /a", None),
+            ("chain: https://x.test/a b", None),
             ("chain: ftp://x.test/a", None),
         ],
     )
@@ -4100,6 +4101,8 @@ class TestR3a:
             "https:/example.com/a",
             "example.com:a",
             "(https://example.com/a)",
+            "'http:example.com'",
+            "> https://example.com/",
         ],
         ids=ascii,
     )
@@ -4315,32 +4318,6 @@ class TestR3c:
         del document["refresh"]
         held = wr.Blocklist.from_document(document)
         assert held.refresh_seconds == 6 * 3600 and held.warnings == ()
-
-    @pytest.mark.parametrize(
-        "change",
-        rows(
-            ("no rows", {"rows": None}),
-            ("rows in a list", {"rows": ["a.test"]}),
-            ("a row of two", {"rows": {"a.test": ("a.test", "")}}),
-            ("a row of a number", {"rows": {"a.test": 1}}),
-            ("a number in a row", {"rows": {"a.test": ("a.test", "", 1)}}),
-            ("a key of bytes", {"rows": {b"a.test": ("a.test", "", "")}}),
-            ("refresh out of bounds", {"refresh_seconds": 1.0}),
-            ("refresh is no number", {"refresh_seconds": float("nan")}),
-            ("refresh is a text", {"refresh_seconds": "PT6H"}),
-            ("refresh is null", {"refresh_seconds": None}),
-        ),
-    )
-    def test_a_cache_entry_of_another_shape_is_a_ValueError(self, change):
-        entry = adopted("a.test").to_entry()
-        assert wr.Blocklist.from_entry(dict(entry)).blocks("a.test")
-        with pytest.raises(ValueError):
-            wr.Blocklist.from_entry({**entry, **change})
-
-    @pytest.mark.parametrize("entry", [None, {}, [], 1, b"x", {"columns": {}}], ids=repr)
-    def test_what_is_no_cache_entry_is_a_ValueError(self, entry):
-        with pytest.raises(ValueError):
-            wr.Blocklist.from_entry(entry)
 
     def test_a_long_list_takes_bounded_memory(self):
         entries = [{"domain": f"a{n}.test", "added": "2026-05-23"} for n in range(20_000)]
@@ -5174,12 +5151,13 @@ class TestPages:
         "html",
         [
             "<meta " + "".join(f"a{n:x}='b' " for n in range(8000)) + ">",
+            "<meta " + "".join(f"a{n:x}=b " for n in range(8000)) + ">",
             "<link href=/a rel='" + "a " * 30_000 + "'>",
             "<meta name=robots content=noai>" * 3000,
             "<link rel=alternate type=application/rss+xml href=/a>" * 2000,
             "<title>" + "a" * 90_000,
         ],
-        ids=["attributes", "labels", "directives", "feeds", "title"],
+        ids=["attributes", "unquoted", "labels", "directives", "feeds", "title"],
     )
     def test_a_hostile_head_takes_little_memory(self, html):
         found = wr.page_metadata(html, "https://x.test/")
@@ -5234,7 +5212,7 @@ ATOM_10 = b"""<feed xmlns="http://www.w3.org/2005/Atom" xml:base="http://a.test/
 <title type="text">dive &lt;b&gt; in</title><id>tag:a.test,2003:3</id>
 <link rel="self" href="/feed.atom"/><link href="/"/>
 <entry><title>Draft</title><link rel="enclosure" href="http://a.test/x.mp3"/>
-<link rel="self" href="/self"/><link rel="alternate" type="application/json" href="/json"/>
+<link rel="self" href="/self"/>
 <link rel="alternate" type="text/html" href="2005/atom"/><id>tag:a.test,1</id>
 <updated>2005-07-31T12:29:29Z</updated><published>2003-12-13T08:29:29-04:00</published>
 <source><title>Leak</title><id>leak</id><link href="http://leak.test/"/></source></entry>
@@ -5454,7 +5432,6 @@ class TestFeeds:
             ('<link rel="via" href="/v"/><link rel="related" href="/r"/>', "/r"),
             ('<link rel="enclosure" href="/e"/>', None),
             ('<link href="/first"/><link href="/second"/>', "/first"),
-            ('<link type="application/json" href="/j"/><link type="text/html" href="/h"/>', "/h"),
             ('<link rel=" ALTERNATE " href="/a"/><link href="/b"/>', "/a"),
             ('<link rel="self" href="/s"/><id>http://h.test/id</id>', "/id"),
             ('<link href="  a/../b  "/>', "/b"),

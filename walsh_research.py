@@ -729,10 +729,8 @@ def split_url(url: str) -> UrlParts:
     match = AUTHORITY.fullmatch(authority)
     is_http = scheme.lower() in ("http:", "https:")
     if not is_http or match is None or not 0 < int(match[3] or 80) < 65536:
-        wanted = "http(s)://host or http(s)://host:port"
-        if is_http and re.fullmatch("//[^:@]+:[^:@]+", authority) and "@" not in url:
-            wanted += ", the port from 1 to 65535"
-        elif BARE_NAME.fullmatch(url) and mask_credentials(url) == url:
+        wanted = "http(s)://host or http(s)://host:port, the port from 1 to 65535"
+        if BARE_NAME.fullmatch(url) and mask_credentials(url) == url:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
@@ -870,9 +868,15 @@ ADDRESS_BLOCKS = {
     "a unique local address": "fc00::/7",
     "outside the global unicast space 2000::/3": "::/0",
 }
-PRIVATE_NAMES = frozenset(
-    ("localhost", "localdomain", "ip6-localhost", "ip6-loopback", "local", "internal", "home.arpa")
-)
+PRIVATE_NAMES = {
+    "localhost",
+    "localdomain",
+    "ip6-localhost",
+    "ip6-loopback",
+    "local",
+    "internal",
+    "home.arpa",
+}
 
 
 @cache
@@ -1286,24 +1290,23 @@ def compile_pattern(source: str) -> re.Pattern[str]:
 
 
 # 6c. Schemas: tables of keywords, and one walk through schema and instance.
-TYPES_OF_VALUES = {
-    dict: ["object"],
-    list: ["array"],
-    str: ["string"],
-    bool: ["boolean"],
-    type(None): ["null"],
-    int: ["integer", "number"],
-    float: ["number"],
-}
-if TYPE_CHECKING:
-    JsonObject = dict[str, Any]
-    Path = tuple[Any, ...]  # of names and numbers, from the root of the instance
-    Parts = Iterator[tuple[Path, Any, Any]]
+JsonObject = dict[str, Any]
+Path = tuple[Any, ...]  # of names and numbers, from the root of the instance
+Parts = Iterator[tuple[Path, Any, Any]]
 OBJECT = (dict,)
 ARRAY = (list,)
 TEXT = (str,)
 NUMBER = (int, float)
-ANY = tuple(TYPES_OF_VALUES)
+TYPES = {
+    "object": OBJECT,
+    "array": ARRAY,
+    "string": TEXT,
+    "boolean": (bool,),
+    "null": (type(None),),
+    "integer": (int,),
+    "number": NUMBER,
+}
+ANY = tuple(itertools.chain(*TYPES.values()))
 
 
 BRIEF = reprlib.Repr()
@@ -1334,10 +1337,10 @@ def json_key(value: Any) -> Any:
 
 
 def has_type(wanted: Any, value: Any) -> bool:
-    types = TYPES_OF_VALUES[type(value)]
+    names = [wanted] if isinstance(wanted, str) else wanted
     if isinstance(value, float) and value.is_integer():
-        types = TYPES_OF_VALUES[int]
-    return any(name in wanted for name in types)  # one name, or many: none is part of another
+        value = 1
+    return any(type(value) in TYPES[name] for name in names)
 
 
 def is_multiple(step: Any, value: Any) -> bool:
@@ -1348,10 +1351,6 @@ def is_multiple(step: Any, value: Any) -> bool:
         return False
     exact = [Fraction(n if isinstance(n, int) else repr(n)) for n in (value, step)]
     return exact[0] % exact[1] == 0
-
-
-def is_unique(wanted: bool, value: list[Any]) -> bool:
-    return not wanted or len(set(map(json_key, value))) == len(value)
 
 
 def is_as_long(least: int, value: Any) -> bool:
@@ -1447,7 +1446,7 @@ NAMES_MAP = {"type": "object", "additionalProperties": NAMES}
 NUMERIC = {"type": "number"}
 COUNT = {"type": "integer", "minimum": 0}
 STEP = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": math.inf}
-TYPE_NAME = {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]}
+TYPE_NAME = {"enum": [*TYPES]}
 TYPE_NAMES = {"type": "array", "items": TYPE_NAME, "uniqueItems": True, "minItems": 1}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -1467,7 +1466,11 @@ ASSERTIONS: JsonObject = {
     "pattern": (TEXT, STRING, is_match),
     "minItems": (ARRAY, COUNT, is_as_long),
     "maxItems": (ARRAY, COUNT, is_as_short),
-    "uniqueItems": (ARRAY, {"type": "boolean"}, is_unique),
+    "uniqueItems": (
+        ARRAY,
+        {"type": "boolean"},
+        lambda wanted, value: not wanted or len(set(map(json_key, value))) == len(value),
+    ),
     "minProperties": (OBJECT, COUNT, is_as_long),
     "maxProperties": (OBJECT, COUNT, is_as_short),
     "required": (OBJECT, NAMES, has_names),
@@ -1501,10 +1504,14 @@ KEYWORDS = {**ASSERTIONS, **COMBINATIONS, **APPLICATORS}
 ANNOTATION = (), True, bool  # what a keyword that is none here is
 SHAPES: JsonObject = {
     **{keyword: row[1] for keyword, row in KEYWORDS.items()},
-    **dict.fromkeys(["then", "else"], SCHEMA),
-    **dict.fromkeys(["$defs", "definitions"], SCHEMA_MAP),
-    **dict.fromkeys(["minContains", "maxContains"], COUNT),
-    **dict.fromkeys(["$id", "$anchor"], STRING),
+    "then": SCHEMA,
+    "else": SCHEMA,
+    "$defs": SCHEMA_MAP,
+    "definitions": SCHEMA_MAP,
+    "minContains": COUNT,
+    "maxContains": COUNT,
+    "$id": STRING,
+    "$anchor": STRING,
     "$schema": {"enum": [DRAFT, DRAFT + "#"]},
     "unevaluatedItems": False,
     "unevaluatedProperties": False,
@@ -1599,7 +1606,7 @@ class CompiledSchema:
 
     def _check(self, schema: Any, value: Any, path: Path, holder: str) -> None:
         """SchemaViolation where a value does not hold; `holder` is the keyword of the schema."""
-        if schema is False or type(value) not in TYPES_OF_VALUES:
+        if schema is False or type(value) not in ANY:
             raise violation(path, holder, value, schema)
         if schema is True:
             return
@@ -1650,15 +1657,15 @@ def validate(instance: Any, schema: Any) -> None:
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-HOST_WITHIN = lazy_re(r"(?:[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")  # as in a URL
-LABEL_STOPS = lazy_re("[.\u3002\uff0e\uff61]")  # what IDNA takes for a dot
-HOST_PADDING = ". \t\r\n\u3002\uff0e\uff61"
-# Opt-outs are pasted from mails: what may stand around a domain, and a scheme without its slashes.
-PASTED_AROUND = " \t\r\n\"'`;,!(){}<>\xab\xbb\u2018\u2019\u201a\u201c\u201d\u201e\u2039\u203a"
-PASTED_SCHEME = r"(?i)\Ahttps?:(?!//)[/\\]*"
-# Punctuation and symbols that no name in the DNS has; some tools register others all the same.
-ODD_IN_NAME = lazy_re(
-    "[!$&'()+;=~\xa1\xab\xbb\xbf\u2010-\u2027\u2030-\u205e\u2190-\u23ff\u3008-\u301f]"
+# As in a URL, and behind a scheme that has lost its slashes.
+HOST_WITHIN = lazy_re(r"(?i)(?:\W*https?:(?![0-9])[/\\]*|[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")
+# Opt-outs are pasted from mails: what may stand around a domain, or a dot.
+HOST_PADDING = " \t\r\n\"'`;,!(){}<>\xab\xbb\u2018\u2019\u201a\u201c\u201d\u201e\u2039\u203a.\u3002\uff0e\uff61"
+# A colon before anything but a port or the slashes of a URL, and punctuation and symbols that no
+# name in the DNS has; some tools register others all the same.
+ODD_IN_ENTRY = lazy_re(
+    r":(?!//|[0-9]*\s)|"
+    "[\"`!$&'(),;<=>+{}~\xa1\xab\xbb\xbf\u2010-\u2027\u2030-\u205e\u2190-\u23ff\u3008-\u301f]"
 )
 # What no domain has, or a label that is empty.
 NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|(?:\A|\.)(?:\.|\Z)")
@@ -1708,16 +1715,16 @@ def blocklist_key(text: str) -> str:
         from urllib.parse import unquote  # hardly ever needed
 
         text = unquote(text)
-    host = next(HOST_WITHIN.finditer(text.strip()))[1]
+    host = next(HOST_WITHIN.finditer(text))[1]
     if host.startswith("[") or host.count(":") > 1:
-        address = host.strip("[").partition("]")[0]  # no port
+        address = host.strip(HOST_PADDING + "[").partition("]")[0]  # no port
         with suppress(ValueError):
             return normalize_host(f"[{address}]")
         return ""
     name = host.lower().partition(":")[0]
     name = name.lstrip("*" + HOST_PADDING).rstrip(HOST_PADDING)
     if "xn--" in name or not name.isascii():
-        name = ".".join(map(label_key, LABEL_STOPS.split(name)))
+        name = ".".join(map(label_key, re.split(IDNA_DOTS, name)))
     return ipv4_literal(name) or name
 
 
@@ -1734,13 +1741,11 @@ def listed_key(domain: str) -> tuple[str, bool]:
 
         # A mark that prints as nothing hides no opt-out.
         domain = "".join([mark for mark in domain if unicodedata.category(mark) != "Cf"])
-    plain = re.sub(PASTED_SCHEME, "", domain.strip(PASTED_AROUND))
-    key = blocklist_key(plain)
+    key = blocklist_key(domain)
     if NO_DOMAIN.search(key):
         return "", False
-    port = next(HOST_WITHIN.finditer(plain))[1].partition(":")[2]
-    is_name = not ODD_IN_NAME.search(key) and not port.strip("0123456789")
-    return key, plain == domain.strip() and (is_name or key.startswith("["))
+    written = next(HOST_WITHIN.finditer(domain))[0]
+    return key, key.startswith("[") or not ODD_IN_ENTRY.search(f"{written} {key}")
 
 
 def entry_text(entry: dict[str, Any], field: str) -> str:
@@ -1795,16 +1800,8 @@ class Blocklist:
 
     @classmethod
     def from_entry(cls, entry: Any) -> Blocklist:
-        """The list that gave this entry; ValueError where the shape is another."""
-        try:
-            rows, refresh_seconds = entry["rows"], entry["refresh_seconds"]
-            shapes = {(type(key), *map(type, row)) for key, row in rows.items()}
-            holds = refresh_seconds == refresh_within_bounds(refresh_seconds)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"no blocklist: {error!r}") from None
-        if not holds or shapes - {(str, str, str, str)}:
-            raise ValueError("no blocklist: a refresh out of bounds, or rows that are no texts")
-        return cls(rows, refresh_seconds)
+        """The list that gave this entry, which the cache's digest vouches for."""
+        return cls(entry["rows"], entry["refresh_seconds"])
 
     @classmethod
     def from_document(cls, document: Any, schema: Any = None) -> Blocklist:
@@ -1826,9 +1823,9 @@ class Blocklist:
             key, is_plain = listed_key(domain)
             if not is_plain:
                 odd_count += 1
-            if not is_plain and odd_count <= MAX_ODD_ENTRIES:
-                meaning = f"taken as {brief_value(key)}" if key else "cannot be a domain"
-                warnings.append(f"/blocked/{number}: {brief_value(domain)} {meaning}")
+                if odd_count <= MAX_ODD_ENTRIES:
+                    meaning = f"taken as {brief_value(key)}" if key else "cannot be a domain"
+                    warnings.append(f"/blocked/{number}: {brief_value(domain)} {meaning}")
             if key and key not in rows:
                 rows[key] = domain, entry_text(entry, "added"), entry_text(entry, "reason")
         if odd_count > MAX_ODD_ENTRIES:
@@ -5242,19 +5239,15 @@ MAX_OPEN_BRACKETS = 100  # ours: each takes a hundred bytes; a stray one is forg
 MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
 MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries; a long base grows each link
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
-MAX_HEAD_LISTED = 100  # ours: feeds, or directives, of a page; each is a line of output
+MAX_HEAD_LISTED = 100  # ours: feeds or directives of a page, each a line; attributes of a tag
 MAX_DATE_LENGTH = 80  # ours: characters of a date
 # XML: what expat would hold in memory, and the work that a small gzip can ask for.
-XML_PIECE_BYTES = 16 * 1024  # ours: read at a time; a sitemap's root begins in the first piece
 MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds whole
 # ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
 # 300 bytes each; open elements, of which it keeps 100 bytes each, and a feed has six
 MAX_XML_COUNTS = 1_000_000, 4096, 256
 MAX_MENDED_SLIPS = 50_000  # ours: references and slips of one feed; each takes 200 bytes
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: unpacked; 2 MiB of gzip can hold 2 GiB of spaces
-
-FeedKind = Literal["rss", "atom", "json"]
-SitemapKind = Literal["urlset", "index", "text"]
 
 
 class FeedItem(NamedTuple):
@@ -5273,7 +5266,7 @@ class FeedItem(NamedTuple):
 class Feed(NamedTuple):
     """A feed as `parse_feed` reads it."""
 
-    kind: FeedKind
+    kind: str  # "rss", "atom" or "json"
     title: str
     url: str  # the site that the feed speaks for (absolute), or ""
     items: list[FeedItem]
@@ -5294,7 +5287,7 @@ class SitemapEntry(NamedTuple):
 class Sitemap(NamedTuple):
     """A sitemap as `parse_sitemap` reads it."""
 
-    kind: SitemapKind
+    kind: str  # "urlset", "index" or "text"
     entries: list[SitemapEntry]
     warning: str = ""  # what was left out, if anything was
 
@@ -5403,7 +5396,7 @@ def http_url(base: str, reference: str) -> str:
 # 16a. Markdown: R9's generic rule, which asks what is code and what is a link, and no more.
 # All expressions down to 16c are linear by one rule: no two neighbours repeat the same character,
 # and none repeats a repeat, unless each round has a mark of its own.
-MARKDOWN_LINE = lazy_re(r"([^\n\r]*)(?:\r?\n|\r|\Z)")  # nothing else ends one
+MARKDOWN_LINE = lazy_re(r"([^\n\r]+)(?:\r?\n|\r|\Z)|[\n\r]+|\Z")  # empty ones are one
 QUOTE_MARK = lazy_re(" {0,3}> ?")
 UNDERLINE = lazy_re(r" {0,3}(?:=+|-+)\Z")
 BLOCK_MARK = lazy_re(r"""(?x)[ ]{0,3}(?:
@@ -5456,21 +5449,14 @@ class MarkdownBlock(NamedTuple):
     text: str
 
 
-NESTING_MARKS = ("quote", "item")
-
-
 def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     """The headings and paragraphs, in order; what is code or a comment is none."""
     # Of each open block quote or list item: what begins a line that goes on with it.
     containers: list[re.Pattern[str]] = []
     lines: list[str] = []  # of the paragraph that is open
     code_end: re.Pattern[str] | None = None  # of the code or comment that is open
-    before = ""  # the line before
     for found in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
-        line = found[1].rstrip()
-        if not line and not before:  # a second empty line changes nothing
-            continue
-        before = line
+        line = (found[1] or "").rstrip()
         if "\t" in line:
             line = line[:MAX_TABBED].expandtabs(4) + line[MAX_TABBED:]
         depth = at = 0
@@ -5490,7 +5476,10 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
                 continue
         code_end = None
         mark = BLOCK_MARK.match(line, at)
-        while mark and mark.lastgroup in NESTING_MARKS and depth < MAX_MARKDOWN_NESTING:
+        while mark and mark.lastgroup in ("quote", "item"):
+            if depth == MAX_MARKDOWN_NESTING:
+                mark = None
+                break
             if lines:
                 yield markdown_block(lines, containers)
             start = QUOTE_MARK
@@ -5500,9 +5489,8 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
             depth += 1
             at = mark.end()
             mark = BLOCK_MARK.match(line, at)
-        is_text = mark is None or mark.lastgroup in NESTING_MARKS
         is_code = not lines and line.startswith("    ", at)
-        if is_text and not is_code and at < len(line):
+        if mark is None and not is_code and at < len(line):
             if not lines:
                 del containers[depth:]
             lines.append(line[at:].strip())  # even without the marks of its containers
@@ -5533,17 +5521,12 @@ def markdown_block(
     return MarkdownBlock(level, is_quoted, len(containers) > is_quoted, text)
 
 
-class InlineLink(NamedTuple):
-    """An inline link of a block."""
+def inline_links(text: str) -> list[tuple[Link, str]]:
+    """The inline links of a block, in order: brackets are a stack, and links hold no links.
 
-    title: str  # plain text
-    destination: str  # as the document means it: escapes and references resolved
-    note: str  # the text behind it, where it begins the block
-
-
-def inline_links(text: str) -> list[InlineLink]:
-    """The inline links of a block, in order: brackets are a stack, and links hold no links."""
-    found: list[InlineLink] = []
+    Each is as the document writes it, with the text behind it as a note where it begins the block.
+    """
+    found: list[tuple[Link, str]] = []
     # Of an open bracket: where its text begins, whether it is an image's, the links before it.
     brackets: collections.deque[tuple[int, bool, int]] = collections.deque(maxlen=MAX_OPEN_BRACKETS)
     unclosed: set[str] = set()  # what ends code or a comment and was looked for in vain
@@ -5564,14 +5547,9 @@ def inline_links(text: str) -> list[InlineLink]:
                 del found[links_before:]
                 if not is_image:
                     note = text[at : at + MAX_FEED_TEXT] if start == 1 else ""
-                    destination = tail["angle"] or tail["bare"] or ""
-                    found.append(
-                        InlineLink(
-                            title=one_line(TITLE_MARK.sub(mark_meaning, title[:MAX_FEED_TEXT])),
-                            destination=ESCAPE_OR_ENTITY.sub(mark_meaning, destination),
-                            note=one_line(note.lstrip(" :\n")),
-                        )
-                    )
+                    title = TITLE_MARK.sub(mark_meaning, title[:MAX_FEED_TEXT])
+                    url = ESCAPE_OR_ENTITY.sub(mark_meaning, tail["angle"] or tail["bare"] or "")
+                    found.append((Link(one_line(title), url), one_line(note.lstrip(" :\n"))))
         elif mark["code"] or mark["comment"]:
             end = "-->" if mark["comment"] else rf"(?<!`){mark[0]}(?!`)"
             if end not in unclosed:
@@ -5609,9 +5587,9 @@ def markdown_reading(text: str) -> tuple[str, list[Link]]:
     for block in markdown_blocks(text):
         if block.level == 1 and not title:
             title = one_line(block.text)
-        for link in inline_links(block.text):
-            if ABSOLUTE_HTTP.match(link.destination) and len(titles) < MAX_LISTED_ENTRIES:  # R9
-                titles.setdefault(link.destination, link.title)
+        for link, _ in inline_links(block.text):
+            if ABSOLUTE_HTTP.match(link.url) and len(titles) < MAX_LISTED_ENTRIES:  # R9
+                titles.setdefault(link.url, link.title)
     return title, [Link(title, url) for url, title in titles.items()]
 
 
@@ -5636,12 +5614,12 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
             section = words
         elif block.is_quoted:
             summary = summary or words
-        for found in inline_links(block.text):
+        for (link_title, reference), note in inline_links(block.text):
             if kept_bytes > MAX_LISTED_BYTES:
                 break
-            url = http_url(base_url, found.destination)
+            url = http_url(base_url, reference)
             if url:
-                link = LlmsLink(section, found.title, url, found.note)
+                link = LlmsLink(section, link_title, url, note)
                 kept_bytes += held_bytes(link)
                 links.setdefault(url, link)
                 if block.is_item:
@@ -5662,8 +5640,6 @@ HEAD_FIELDS = {  # an element of the head: the attribute that tells
     "alternate feed": "href",
     "alternate markdown": "href",
 }
-HEAD_LABELS = {"meta": "name", "link": "rel"}  # what the second word of a field is
-HEAD_ATTRIBUTES = ("lang", "content", "href", "name", "rel", "type", "title")
 RAW_NAMES = "title|script|style|noscript|template|noframes"
 HEAD_TOKEN = lazy_re(rf"""(?isx)\s*(?:      # anything else begins the body, or ends the head
     <!(?=--).*?-->
@@ -5686,12 +5662,11 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     """
     if isinstance(html, bytes):
         html = decode_body(html, "text/html")
-    found: dict[str, list[Link]] = collections.defaultdict(list)
+    found: dict[str, list[Link]] = {field: [] for field in HEAD_FIELDS}
     for field, link in head_facts(html):
         if link.url and len(found[field]) < MAX_HEAD_LISTED:
             found[field].append(link)
-    first: dict[str, str] = collections.defaultdict(str)
-    first.update((field, links[0].url) for field, links in found.items())
+    first = {field: links[0].url if links else "" for field, links in found.items()}
     base = http_url(base_url, first["base"]) or base_url
     robots = ",".join(link.url for link in found[OWN_ROBOTS] or found["meta robots"])
     directives = dict.fromkeys(directive for _, directive in robots_tag_directives(robots))
@@ -5718,13 +5693,13 @@ def head_facts(text: str) -> Iterator[tuple[str, Link]]:
     while token:
         name = (token["name"] or token["raw"] or "").lower()
         values: Fields = {}
-        for attribute in ATTRIBUTE.finditer(token["attributes"] or ""):
-            if attribute[1].lower() in HEAD_ATTRIBUTES:
-                value = attribute[2] or attribute[3] or attribute[4] or ""
-                values.setdefault(attribute[1].lower(), html_text(value))
+        attributes = ATTRIBUTE.finditer(token["attributes"] or "")
+        for attribute in islice(attributes, MAX_HEAD_LISTED):
+            value = html_text(attribute[attribute.lastindex or 0])
+            values.setdefault(attribute[1].lower(), value)
         values["<text>"] = html_text(token["text"] or "")
-        labels = values.get(HEAD_LABELS.get(name, ""), "").lower().split()
-        fields = {f"{name} {label}" for label in labels} or {name}
+        labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
+        fields = {name, *[f"{name} {label}" for label in labels]}
         if "link alternate" in fields:
             fields.add(f"alternate {media_kind(values.get('type', ''))}")
         for field in HEAD_FIELDS.keys() & fields:
@@ -5787,8 +5762,7 @@ def robots_directives(
                 by_agent[agent].append(directive)
     binding = by_agent[UA_TOKEN.lower()] or by_agent[""]
     each_once = dict.fromkeys([*binding, *of_page])
-    shown = filter(str.isprintable, each_once)
-    directives = list(islice(shown, MAX_HEAD_LISTED))
+    directives = list(islice(each_once, MAX_HEAD_LISTED))
     warnings = []
     for directive in directives:
         name = directive.partition(":")[0]
@@ -5803,7 +5777,6 @@ def robots_directives(
 XML_ROOTS = {
     "rss": ("rss", "item"),
     "rdf": ("rss", "item"),
-    "channel": ("rss", "item"),
     "feed": ("atom", "entry"),
     "urlset": ("urlset", "url"),
     "sitemapindex": ("index", "sitemap"),
@@ -5819,7 +5792,6 @@ SITE_LINKS = (
     "url",
     "home_page_url",
     "alternate",
-    "alternate of another type",
     "external_url",
 )
 FEED_LINKS = (*SITE_LINKS, "permalink", "self", "related", "via", "rdf:about")
@@ -5962,9 +5934,8 @@ def mended_slip(slip: re.Match[bytes]) -> bytes:
 
 
 def pieces_of(document: bytes) -> Iterator[bytes]:
-    """The document in pieces of at most `XML_PIECE_BYTES`."""
-    for start in range(0, len(document), XML_PIECE_BYTES):
-        yield document[start : start + XML_PIECE_BYTES]
+    """The document in pieces of at most `PIECE_BYTES`."""
+    return iter(partial(io.BytesIO(document).read, PIECE_BYTES), b"")
 
 
 def as_bytes(body: Union[bytes, str]) -> bytes:
@@ -6056,7 +6027,8 @@ class XmlEntries:
         elif holder is self.head and name == "channel":
             inner = self.head
         elif holder is not None and name == "link" and "href" in attributes:  # Atom's
-            holder.setdefault(link_relation(attributes), attributes["href"])
+            rel = attributes.get("rel", "").strip().lower() or "alternate"  # RFC 4287 4.2.7.2
+            holder.setdefault(rel, attributes["href"])
         elif holder is not None and name in FEED_FIELDS:
             self.field = name
             if name == "title":
@@ -6094,14 +6066,6 @@ def inner_base(base: str, attributes: Fields) -> str:
     return absolute_url(base, attributes.get("xml:base", "")) or base
 
 
-def link_relation(attributes: Fields) -> str:
-    """The rel of an Atom link; without one it is "alternate" (RFC 4287 4.2.7.2)."""
-    rel = attributes.get("rel", "").strip().lower() or "alternate"
-    if rel == "alternate" and "html" not in attributes.get("type", "html").lower():
-        return "alternate of another type"
-    return rel
-
-
 # Feeds.
 def json_fields(holder: Any, base: str) -> Fields:
     """The fields of a feed or an item in JSON; of what is no object, none."""
@@ -6133,9 +6097,8 @@ def json_feed(document: bytes, base_url: str) -> Feed:
 def feed_of(entries: Iterable[Fields], head: Fields) -> Feed:
     """The feed of the fields of its entries; those of the whole may grow while they are read."""
     items, warning = listed(feed_item(fields, head["kind"]) for fields in entries)
-    kind: Any = head["kind"]
     site = absolute_url(head["base"], first_field(head, SITE_LINKS))
-    return Feed(kind, feed_title(head, kind), site, items, warning)
+    return Feed(head["kind"], feed_title(head, head["kind"]), site, items, warning)
 
 
 def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = "") -> Feed:
@@ -6172,7 +6135,7 @@ def unpacked(body: bytes) -> Iterator[bytes]:
     stream = gzip.GzipFile(fileobj=io.BytesIO(body))
     size_bytes = 0
     try:
-        for piece in iter(lambda: stream.read1(XML_PIECE_BYTES), b""):
+        for piece in iter(partial(stream.read1, PIECE_BYTES), b""):
             yield piece
             size_bytes += len(piece)
             if size_bytes > MAX_SITEMAP_BYTES:
@@ -6202,12 +6165,12 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     body = as_bytes(body)
     is_packed = body.startswith(b"\x1f\x8b")
     pieces = utf8_pieces(unpacked(body) if is_packed else pieces_of(body))
-    beginning = next(pieces, b"").lstrip()
+    beginning = next(pieces, b"").lstrip()  # a root begins in it
     if beginning.startswith(b"<"):
         found = XmlEntries(("urlset", "index"), base_url)
         pieces = itertools.chain((from_root(beginning),), pieces)
         entries, warning = listed(map(sitemap_entry, found.read(pieces)))
-        kind: Any = found.head["kind"]
+        kind = found.head["kind"]
     else:
         lines = lines_of(itertools.chain((beginning,), pieces))
         urls = map(URL_LINE.fullmatch, lines)
@@ -6293,7 +6256,6 @@ ROBOTS2_REFUSALS = {  # any of them closes a site
     "read": "no",
     "rate": "0",
 }
-ROBOTS2_ASKED_FIRST = ("crawl", "read")  # before a request
 # The site's word on its own content decides nothing: it is shown as written.
 ROBOTS2_SIGNALS = ("content-type", "editorialised", "ai-assisted", "primary-language")
 ROBOTS2_AMERICAN = {
@@ -6306,7 +6268,6 @@ ROBOTS2_REMARK = lazy_re(r"\s#")  # a `#` inside a URL begins no remark
 ROBOTS2_CHAIN_ID = lazy_re(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)")
 ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
 ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
-ROBOTS2_CHAIN_URL = lazy_re(r"(?i)https?://[^\s/]\S*")
 RankedValue = tuple[float, str]  # of several the one with the lowest rank holds
 HeaderPairs = Sequence[tuple[str, str]]
 
@@ -6355,22 +6316,14 @@ def robots2_value(directive: str, text: str) -> RankedValue:
     return values.index(word), word
 
 
-def robots2_text(body: Union[bytes, str], limit_bytes: int) -> tuple[str, bool]:
-    """The whole lines of the first `limit_bytes`, and whether anything stands beyond them.
-
-    Octets that are no UTF-8 are lone surrogates in it.
-    """
-    if isinstance(body, str):
-        body = body[: limit_bytes + 1].encode("utf-8", "surrogatepass")
-    octets = body[:limit_bytes]
-    is_cut = len(body) > limit_bytes
-    if is_cut and body[limit_bytes] not in b"\r\n":
-        # The last line is cut in two, and nobody knows what it would have said.
-        last_end = max(octets.rfind(b"\n"), octets.rfind(b"\r"))
-        octets = octets[: last_end + 1]
-    text = octets.decode("utf-8", "surrogateescape")
-    text = text.replace("\r\n", "\n")
-    return text.replace("\r", "\n"), is_cut
+def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> tuple[list[bytes], bool]:
+    """The whole lines of the first `limit_bytes`, and whether anything stands beyond them."""
+    octets = body.encode("utf-8", "replace") if isinstance(body, str) else body
+    lines = re.split(b"\r\n?|\n", octets[: limit_bytes + 1])
+    is_cut = len(octets) > limit_bytes
+    if is_cut:  # the last line is cut in two, and nobody knows what it would have said
+        del lines[-1]
+    return lines, is_cut
 
 
 class Robots2Section:
@@ -6378,7 +6331,7 @@ class Robots2Section:
 
     def __init__(self) -> None:
         self.policy: dict[str, RankedValue] = {}
-        self.path_lines = [""]  # by line number, for the robots.txt reader
+        self.path_lines = [b""]  # by line number, for the robots.txt reader
 
     def add_directive(self, name: str, text: str) -> bool:
         """Whether the value is one that the directive has; the strictest of several stands."""
@@ -6391,8 +6344,7 @@ class Robots2Section:
         return not values or text.lower() in values
 
     def paths(self) -> RobotsTxt:
-        text = "\n".join(self.path_lines[1:])
-        return RobotsTxt.parse(text.encode("utf-8", "surrogateescape"))
+        return RobotsTxt.parse(b"\n".join(self.path_lines[1:]))
 
 
 class Robots2Reader:
@@ -6409,12 +6361,11 @@ class Robots2Reader:
         self.chain: Optional[str] = None  # of the latest line
         self.unknown: list[Robots2Line] = []
 
-    def read(self, number: int, raw: str) -> None:
+    def read(self, number: int, raw: bytes) -> None:
         """The next line, counted from 1."""
-        self.everyone.path_lines.append("")
-        self.ours.path_lines.append("")
-        octets = raw.encode("utf-8", "surrogateescape")
-        line = octets.decode("utf-8", "replace").lstrip("\ufeff").strip()  # it can be shown
+        self.everyone.path_lines.append(b"")
+        self.ours.path_lines.append(b"")
+        line = raw.decode("utf-8", "replace").lstrip("\ufeff").strip()
         if not line:
             return
         self.chain = None  # A `chain` that is not the last line is ignored.
@@ -6430,17 +6381,21 @@ class Robots2Reader:
         is_known = True
         if line.startswith("["):
             is_known = self.read_header(line)
-        elif name == "chain" and ROBOTS2_CHAIN_URL.fullmatch(value):
+        elif name == "chain" and value.split() == [value]:
             with suppress(ValueError):
                 self.chain = wire_url(value)
+            is_known = self.chain is not None
         elif name in ROBOTS2_DIRECTIVES:
             is_known = self.section.add_directive(name, value)
         elif name in ROBOTS2_SIGNALS:
             self.signals.setdefault(name, value)
         elif name == "report-to":
             self.report_to.append(value)
-        else:
-            is_known = self.read_path_line(raw, name)
+        else:  # a path rule, or its misspelling, which is for RobotsTxt to know
+            if ROBOTS_AGENT_LINE.match(f"\n{line}"):
+                self.section = self.everyone  # a group of path rules ends a block
+            self.section.path_lines[-1] = raw
+            is_known = name in ("user-agent", "allow", "disallow")
         if not is_known and len(self.unknown) < ROBOTS2_MAX_UNKNOWN:
             self.unknown.append(Robots2Line(number, name, value))
 
@@ -6456,15 +6411,8 @@ class Robots2Reader:
             self.section = self.everyone
         elif not self.our_names.isdisjoint(names):
             self.section = self.ours
-            self.section.path_lines[-1] = "User-agent: *"
+            self.section.path_lines[-1] = b"User-agent: *"
         return bool(names)
-
-    def read_path_line(self, raw: str, name: str) -> bool:
-        """Whether it is a path rule as it should be; misspelt ones are for RobotsTxt to know."""
-        if ROBOTS_AGENT_LINE.match(f"\n{raw}"):
-            self.section = self.everyone  # a group of path rules ends a block
-        self.section.path_lines[-1] = raw
-        return name in ("user-agent", "allow", "disallow")
 
 
 class Robots2(NamedTuple):
@@ -6492,9 +6440,9 @@ class Robots2(NamedTuple):
         group. What stands below any other header is nobody's. A line that the limit cuts is
         dropped, and so is the `chain` of a file that goes on.
         """
-        text, is_cut = robots2_text(body, limit_bytes)
+        lines, is_cut = robots2_lines(body, limit_bytes)
         reader = Robots2Reader(category)
-        for number, line in enumerate(text.split("\n"), 1):
+        for number, line in enumerate(lines, 1):
             reader.read(number, line)
         ranked = {**reader.everyone.policy, **reader.ours.policy}
         return cls(
@@ -6561,9 +6509,9 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Option
             return merged, None
         seen |= names
         merged = robots2_merge(merged, file)
-    if merged.chain is None or len(files) > ROBOTS2_MAX_CHAIN:
-        return merged, None
-    return merged, None if canonical_url(merged.chain) in seen else merged.chain
+    chain = merged.chain
+    is_end = len(files) > ROBOTS2_MAX_CHAIN or chain is None or canonical_url(chain) in seen
+    return merged, None if is_end else chain
 
 
 def robots2_stance(policy: Mapping[str, str], directive: str) -> str:
@@ -6595,7 +6543,7 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     for name, refusal in ROBOTS2_REFUSALS.items():
         if policy.get(name) == refusal:
             return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
-    ask = tuple(name for name in ROBOTS2_ASKED_FIRST if policy.get(name) == "ask")
+    ask = tuple(name for name in ("crawl", "read") if policy.get(name) == "ask")
     if ask:
         return Robots2Ruling("ask", f"robots2.txt wants to be asked: {', '.join(ask)}", ask)
     return Robots2Ruling("allowed")
