@@ -1826,6 +1826,8 @@ class Blocklist:
                 if odd_count <= MAX_ODD_ENTRIES:
                     meaning = f"taken as {brief_value(key)}" if key else "cannot be a domain"
                     warnings.append(f"/blocked/{number}: {brief_value(domain)} {meaning}")
+            if key == domain:
+                domain = key  # one text, not two: a list may have 10^6
             if key and key not in rows:
                 rows[key] = domain, entry_text(entry, "added"), entry_text(entry, "reason")
         if odd_count > MAX_ODD_ENTRIES:
