@@ -4229,7 +4229,7 @@ class TestR3a:
 
 
 class TestR3c:
-    """A document is adopted only where its schema is_valid and its contract major is 1."""
+    """A document is adopted only where its schema is valid and its contract major is 1."""
 
     @pytest.mark.parametrize(
         "contract, is_adopted",
@@ -10110,6 +10110,7 @@ R2 a 500 loses the copy | held._replace(  # R3b => Held(  # R3b
 R2 64 KiB are read | MAX_ROBOTS_BYTES = 500 => MAX_ROBOTS_BYTES = 64
 R2 a hop passes the throttle alone | gates_of(self.kind))
   => gates_of(self.kind)[-1 * bool(self.redirects) :])
+R2 a Disallow is only noted | if not decision.allowed:  # R2 => if False:  # R2
 R2 robots.txt is not followed | "robots": Kind( => "robots": Kind(max_redirects=0, accept=
 R2 a busy robots.txt drops its host | =held.has_held_host or status in BACKOFF_STATUSES => =False
 R2a the first match | max(fitting, key=len, default="*") => next(iter(fitting), "*")
@@ -10119,16 +10120,19 @@ R2b the first rule | = max(matches) => = min(matches)
 R2b escapes stay | octet.isascii() and octet.isalnum() => octet.isascii() and octet.isdigit()
 R2c an Allow counts its longest | is_longest=not allow => is_longest=True
 R2c a Disallow counts its shortest | is_longest=not allow => is_longest=False
+R2d the smallest delay | return max(delays)  # R2d => return min(delays)  # R2d
 R2d a delay for one scheme | for key in (site, f"{other}://{host}"): => for key in (site,):
 R2d a minute at most | or 0.0, LONGEST_CRAWL_DELAY_SECONDS => or 0.0, 60.0
 R3 robots.txt first | for gate in gates: => for gate in gates[-2:-1] + gates[:-2] + gates[-1:]:
 R3 a week where no refresh is named | "refresh", BLOCKLIST_REFRESH => "refresh", "P7D"
 R3 a day whatever refresh is named | else blocklist.refresh_seconds => else 86400.0
+R3a an apex is not listed | in self._rows:  # R3a => in self._rows and domain.count(".") > 1:  # R3a
 R3a a final dot | .rstrip(HOST_PADDING) => .rstrip()
 R3a IDN is not folded | if "xn--" in name or not name.isascii(): => if False:
 R3a ports stay | host.lower().partition(":")[0] => host.lower()
 R3b a stale list is not loaded | if entry is None:\n                continue
   => if entry is None or entry["fetched_at"] < self._now() - 86400:\n                continue
+R3b what failed is gone | return held._replace(  # R3b => return held._replace(value=None)._replace(  # R3b
 R3b a failure empties the list | stays in force (R3b)"
   => stays in force (R3b)"; self._keep(self.origin, held._replace(value=None))
 R3b the sweep takes the list | "blocklist": float("inf") => "blocklist": 60 * 86400.0
@@ -10138,7 +10142,7 @@ R4 policy documents are free | max(record.last_at + MIN => max(record.target_at 
 R4 the pace is in memory | self._cache.store("pace", host, record._asdict()) => pass
 R4 threads go beside each other | with self._lock:  # R4: serial => if True:
 R4* no lock between processes | lock = cache.lock(f"host {host}") => lock = CacheLock()
-R4c the first asked_of waits | if record.had_one_policy and may_owe < POLICY: => if False:
+R4c the first target of an unseen host waits | if record.had_one_policy and may_owe < POLICY: => if False:
 R5 half the dice | return rand() * min(BACKOFF_CAP => return (0.5 + rand() / 2) * min(BACKOFF_CAP
 R5 loaded dice | return random.random() => return random.Random(7).random()
 R5 a day at most | now + delay, self.wire => now + min(delay, 86400.0), self.wire
@@ -10153,6 +10157,7 @@ R7 a weak ETag is made strong | header_value(headers, name) for
 R7 each spelling is a source | if key in first_spelling:  # R7 => if url in first_spelling:
 R8 a minute's floor | is_fresh(known.asked_at, min_age, now) => is_fresh(known.asked_at, 60.0, now)
 R8* a minute's floor of the command | TIME ago (default 1h) => TIME ago (default 1m)
+R9 nothing is discovered | in self._sources(result, warning, min_age):  # R9 => in ():  # R9
 R9 HTML first | "text/markdown, application/atom+xml;q=0.9, => "text/html, text/markdown;q=0.9,
 R9 pages are read as markdown | kind = media_kind(content_type)\n    readable
   => kind = media_kind(content_type).replace("html", "markdown")\n    readable
@@ -10161,10 +10166,12 @@ R10 no schema is any schema | if not isinstance(schema, dict):  # R10
 R10 a stale schema is thrown away | self._schemas.held_of(key).value  # R10
   => None if self._schemas.held_of(key).failures else self._schemas.held_of(key).value  # R10
 R10 a stale schema goes unsaid | if held.value is not None:  # R10 => if False:
+R11 nothing is written | self._write(kind, name, payload)  # R11 => bool(payload)  # R11
 R11 robots.txt is in memory | self._cache.store(self.entry_kind, => dict(
 R12 a week's robots.txt | return ROBOTS_TTL_SECONDS  # R2 => return 7 * ROBOTS_TTL_SECONDS  # R2
 R12 a stale list serves | if not store.is_current(self.origin):  # R12
   => if store.held.value is None and not store.is_current(self.origin):
+R13 nothing is tagged | url = tag_url(url, *self.tag)  # R13 => pass  # R13
 R13 subdomains are tagged | == host_key(self.origin) => .endswith(host_key(self.origin))
 """
 
@@ -10915,6 +10922,16 @@ print(sorted((result.outcome, result.gate, result.body) for result in results))
         assert section_of(node.lineno) == int(number) and SECTION_NAMES[int(number)] == section
         code = SOURCE.split("\n")[node.body[0].lineno - 1 : node.end_lineno]
         assert [line for line in code if re.search(rf"\S +# {re.escape(clause)}(?![\w.])", line)]
+
+    @pytest.mark.parametrize("clause", CHECKLIST)
+    def test_a_line_with_the_tag_of_a_clause_breaks_it_when_broken(self, clause):
+        tagged = []
+        for row in ROWS:
+            start = SOURCE.rindex("\n", 0, SOURCE.index(row.old)) + 1
+            line = SOURCE[start:].partition("\n")[0]
+            if row.clause == clause and re.search(rf"# .*\b{clause}(?![\w.])", line):
+                tagged.append(row)
+        assert tagged  # and TestBreaks shows that the proof notices each row
 
     def test_help_begins_with_what_a_user_calls(self):
         calls = ["fetch", "run", "may_fetch", "discover", "Bot", "Result"]
