@@ -9574,7 +9574,7 @@ class TestSignals:
 
         targets = [f"{publisher.origin}/{number}" for number in range(2)]
         others = [f"http://127.0.0.{number}:1/" for number in range(2, 6)]
-        words = [*here(publisher, tmp_path), "--jobs", "5", *targets, *others]
+        words = [*here(publisher, tmp_path), "--jobs", "5", "--max-wait", "0", *targets, *others]
         limits = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (9, 9))
         process = spawn(*words, preexec_fn=limits)
         out, err = process.communicate(timeout=30)
@@ -9968,16 +9968,22 @@ class TestSandbox:
         "url", ["https://x.test/allowed", "http://127.0.0.2/", "http://[::1]/"]
     )
     def test_the_bot_of_an_entered_one_asks_no_other_host(self, publisher, monkeypatch, url):
-        bot = publisher.bot()
-        assert bot.fetch(publisher.origin + "/allowed").outcome == "fetched"
-        monkeypatch.setattr(socket, "getaddrinfo", None)  # not even its name is looked up
-        result = bot.fetch(url)
+        find, hosts = socket.getaddrinfo, []
+
+        def noted(host, *more, **named):
+            hosts.append(host)
+            return find(host, *more, **named)
+
+        monkeypatch.setattr(socket, "getaddrinfo", noted)
+        result = publisher.bot().fetch(url)
+        assert set(hosts) == {b"127.0.0.1"}  # not even its name is looked up
         assert (result.outcome, result.gate) == ("denied", "address")
         assert result.reason.endswith(" is outside the sandbox")
 
     def test_one_that_was_not_entered_is_every_host_in_memory(self):
-        sandbox = wr.Sandbox(crawl_delay=0.0)
-        for bot in (sandbox.bot(), wr.Bot(cache_dir=None, transport=sandbox)):
+        clock = Clock(World())
+        sandbox = wr.Sandbox(crawl_delay=0.0, clock=clock)
+        for bot in (sandbox.bot(), wr.Bot(cache_dir=None, transport=sandbox, clock=clock)):
             with bot:
                 assert bot.origin == ORIGIN
                 assert bot.fetch("https://a.test/allowed").outcome == "fetched"
