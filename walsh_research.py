@@ -4217,6 +4217,7 @@ class Visit:
 
     scheduler: Scheduler | None = None  # of the run that the target is part of
     waiting: Waiting  # its place in that run
+    start: Start  # R4: the right to send its next request, since the throttle let it pass
 
     def __init__(self, fetcher: Fetcher, target: Target, root: Visit | None = None) -> None:
         self.fetcher = fetcher
@@ -4238,7 +4239,6 @@ class Visit:
         self.attempts = 0
         self.retry = Retry(fetcher.options.rand)
         self.may_owe = self.how.may_owe  # R4: of its next request
-        self.start: Start | None = None  # R4: the right to send it
         self.left_at: float | None = None  # when it left, Unix seconds
         self.answer: Answer | None = None  # the latest
         self.no_ai_input = False  # a site on its way keeps its pages from models
@@ -4275,9 +4275,6 @@ class Visit:
     def warn(self, line: str) -> None:
         if line not in self.warnings:
             self.warnings.append(line)
-
-    def note_decision(self, decision: Decision) -> None:
-        self.decision = decision
 
     def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
         """With what robots.txt said before."""
@@ -4338,28 +4335,21 @@ class Visit:
         After each wait every gate is asked again: an opt-out may have come meanwhile.
         """
         while True:
-            answer = self._first_word(gates)
+            for gate in gates:
+                answer = gate(self)
+                if answer is not None:
+                    break
+            else:
+                return None
             if isinstance(answer, Later):
-                if self.is_too_far(answer):
-                    answer = self.not_yet(answer)
-                else:
+                if not self.is_too_far(answer):
                     yield from self._wait(answer)
                     continue
-            elif answer is not None and not isinstance(answer, Decision):
+                answer = self.not_yet(answer)
+            elif not isinstance(answer, Decision):
                 answer = yield from answer
-                if answer is None:
-                    continue
-            if answer is None:
-                return None
-            return answer._replace(url=self.url)  # not that of a policy document
-
-    def _first_word(self, gates: Sequence[Gate]) -> GateAnswer:
-        """What the first gate says that does not let it pass; None: all do."""
-        for gate in gates:
-            answer = gate(self)
             if answer is not None:
-                return answer
-        return None
+                return answer._replace(url=self.url)  # not that of a policy document
 
     def is_too_far(self, later: Later) -> bool:
         """Whether `max_wait` ends it; the second behind a request of its own is always waited."""
@@ -4377,20 +4367,15 @@ class Visit:
         self.root.waited += now - before
         self.root.started_at += max(0.0, now - later.at)  # a run's own queue does not count
 
-    def begin(self) -> None:
-        """A request begins."""
-        self.left_at = None
-        cast(Start, self.start).record()
-
     def left(self) -> None:
         """The request has left: the server counts from here, and so do pace and floor (R4, R8)."""
-        cast(Start, self.start).record()
+        self.start.record()
         self.has_left()
 
     def has_left(self) -> None:
         """It has left when it was last recorded."""
         if self.left_at is None:
-            self.left_at = cast(Start, self.start).at
+            self.left_at = self.start.at
             self.attempts += 1
             if self.target.key:
                 self.fetcher.sources.asked(self.target.key, self.known, self.left_at)
@@ -4739,15 +4724,15 @@ class Scheduler:
             self._patience.pop(host, None)
         if not queue:
             return
-        target, own_host = queue[-1].target, queue[-1].own_host
+        waiting = queue[-1]
         interval = fetcher.interval_of(f"https://{host}")
         later = fetcher.limiter.when(host, interval, FIRST, math.inf)
         patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
         due_at = max(now, later.at)
-        is_patient = is_patient and not self.is_dead(own_host)
+        is_patient = is_patient and not self.is_dead(waiting.own_host)
         if fetcher.options.interactive or not is_patient or due_at - now > patience:
             due_at = now
-        fetcher.trace_wait(target.wire, due_at - now, later.reason)
+        fetcher.trace_wait(waiting.target.wire, due_at - now, later.reason)
         self._push(due_at, host)
 
 
@@ -4835,9 +4820,7 @@ class Fetcher:
         self.now = self.process.now
         self.sent_at = NEVER  # when its latest request left, Unix seconds
         self._warned: set[str] = set()
-        self._transport: Transport = HttpTransport(allow_private=options.allow_private)
-        if options.transport is not None:
-            self._transport = options.transport
+        self._transport = options.transport or HttpTransport(allow_private=options.allow_private)
         self._cache = Cache(self._cache_folder(), self.warn, self.now)
         self.limiter = RateLimiter(self.process, self._cache)
         self._blocklist = BlocklistStore(self._cache, self.limiter, self.warn, self.origin)
@@ -4907,10 +4890,12 @@ class Fetcher:
 
     def _decide_steps(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision]:
         refusal = yield from visit.pass_gates(gates)
-        if visit.start is not None:
+        if refusal is not None:
+            return refusal
+        if self._throttle_gate in gates:
             visit.start.record()
             self.request_left(visit)  # that of the caller
-        return visit.decision if refusal is None else refusal
+        return visit.decision
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
         """One target through every gate, to its end. Policy, network and server never raise.
@@ -5044,7 +5029,8 @@ class Fetcher:
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
-        visit.begin()
+        visit.left_at = None
+        visit.start.record()  # R4: it begins
         try:
             answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
@@ -5138,9 +5124,8 @@ class Fetcher:
         mode = self.options.robots_mode
         if mode == "ignore":
             reason = "robots_mode='ignore'"
-            visit.note_decision(
-                Decision(True, visit.url, None, reason, Verdict.SKIPPED_BY_USER_POLICY)
-            )
+            verdict = Verdict.SKIPPED_BY_USER_POLICY
+            visit.decision = Decision(True, visit.url, None, reason, verdict)
             return None
         if not self.robots.is_current(visit.site):  # R12
             return self.robots.ensure(visit, visit.site)
@@ -5162,7 +5147,7 @@ class Fetcher:
             )
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             visit.warn(decision.reason)
-        visit.note_decision(decision)
+        visit.decision = decision
         return None
 
     def _throttle_gate(self, visit: Visit) -> GateAnswer:
@@ -5201,11 +5186,10 @@ class Fetcher:
 
     def interval_of(self, site: str) -> float:
         """Hook: seconds between two targets of a host, whatever their scheme.  R4, R2d."""
-        scheme, _, host = site.partition("://")
-        other = "http" if scheme == "https" else "https"
+        host = site.partition("//")[2]
         delays = [MIN_REQUEST_INTERVAL]
-        for key in (site, f"{other}://{host}"):
-            robots = self.robots.held_of(key).value
+        for scheme in ("http", "https"):
+            robots = self.robots.held_of(f"{scheme}://{host}").value
             if robots is not None:
                 delays.append(min(robots.crawl_delay or 0.0, LONGEST_CRAWL_DELAY_SECONDS))
         return max(delays)  # R2d
@@ -6894,7 +6878,7 @@ class AnswerStore(PolicyStore):
 BOT_KINDS = {
     **KINDS,
     "fixture": KINDS["target"]._replace(transport_retries=1),
-    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
+    "robots2": KINDS["robots"],
     "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
 }
 
@@ -7217,11 +7201,9 @@ class Bot(Fetcher):
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """X-Agent-Identity, where robots2 wants it."""
-        wants = visit.kind == "ask"
         robots2 = self._robots2.rules_of(visit.site)
-        if robots2 is not None:
-            wants = wants or robots2.policy.get("announce") == "yes"
-        if not wants:
+        is_wanted = robots2 is not None and robots2.policy.get("announce") == "yes"
+        if not is_wanted and visit.kind != "ask":
             return {}
         return {"X-Agent-Identity": self._identity}
 
@@ -7254,8 +7236,7 @@ class Bot(Fetcher):
         if robots2 is not None:
             target = path_and_query(visit.wire)
             ruling = robots2_use(robots2, target, directive)
-        passed = visit.decision._replace(reason=ruling.reason)
-        visit.note_decision(passed)
+        visit.decision = visit.decision._replace(reason=ruling.reason)
         answer = self._ruled(visit, ruling, "ask")
         if answer is None:
             self._answers.use_up(site)
@@ -7273,7 +7254,7 @@ class Bot(Fetcher):
         target = path_and_query(visit.wire)
         ruling = robots2_gate(robots2, target)
         answer = self._ruled(visit, ruling, "asked for {}")
-        visit.note_decision(passed)  # the reason of robots.txt stands
+        visit.decision = passed  # the reason of robots.txt stands
         return answer
 
     def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> GateAnswer:
@@ -7299,7 +7280,7 @@ class Bot(Fetcher):
         answer: AskAnswer = held.value
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
-            visit.note_decision(visit.decision._replace(reason=reason))
+            visit.decision = visit.decision._replace(reason=reason)
             return None
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
