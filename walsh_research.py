@@ -2570,8 +2570,9 @@ def robots_decision(url: str, target: str, held: Held, now: float, unreachable: 
     return unknown._replace(reason=f"{held.trouble}; allowed (spec 9.1.1)")
 
 
-def redirect_allowed(host: str, wire: str) -> bool:
+def redirect_allowed(origin: str, wire: str) -> bool:
     """Whether a canonical document may have moved there: by https, to the host, above or below."""
+    host = split_url(origin).host
     other = split_url(wire).host
     is_below = f".{other}".endswith(f".{host}")
     is_above = "." in other and host.endswith(f".{other}")
@@ -3818,21 +3819,18 @@ class PolicyStore:
 
         Another visit of this process that asks for it is waited for, unless nobody goes on with it.
         """
-        while True:
-            self.load(key)
-            if self.is_current(key):
-                return None
+        while not self._has_come(key):
             later = self._after_other(visit, key)
             if later is None:
-                break
+                self._asking[key] = visit.root
+                try:
+                    return (yield from self.refresh(visit, key))
+                finally:
+                    self._asking.pop(key, None)
             if later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                 return visit.not_yet(later)
             yield later
-        self._asking[key] = visit.root
-        try:
-            return (yield from self.refresh(visit, key))
-        finally:
-            self._asking.pop(key, None)
+        return None
 
     def _after_other(self, visit: Visit, key: str) -> Later | None:
         """When to look again, where another visit of this process asks, or has met a hold."""
@@ -4086,12 +4084,10 @@ class SourceStore:
     def load(self, key: str) -> KnownSource:
         return from_entry(NEVER_ASKED, self._cache.load("source", key))
 
-    def _store(self, key: str, known: KnownSource) -> None:
-        self._cache.store("source", key, known._asdict())
-
     def asked(self, key: str, known: KnownSource, at: float) -> None:
         """R8: a request has left. What comes of it is remembered when its Result was read."""
-        self._store(key, known._replace(asked_at=at, retry_at=NEVER, failure="", status=0))
+        known = known._replace(asked_at=at, retry_at=NEVER, failure="", status=0)
+        self._cache.store("source", key, known._asdict())
 
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
@@ -4101,7 +4097,7 @@ class SourceStore:
         known = self.load(key)._replace(
             retry_at=result.retry_at or NEVER,
             gate=result.gate or "",
-            failure="",
+            failure=printable(result.reason) if result.outcome == "failed" else "",
             status=result.status or 0,
         )
         host = host_key(result.final_url)
@@ -4115,9 +4111,7 @@ class SourceStore:
             known = known._replace(
                 wire=result.final_url, etag=result.etag, last_modified=result.last_modified
             )
-        elif result.outcome == "failed":
-            known = known._replace(failure=printable(result.reason))
-        self._store(key, known)
+        self._cache.store("source", key, known._asdict())
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
@@ -4256,7 +4250,7 @@ class Visit:
         """A policy document that this visit waits for, under the same deadline."""
         visit = Visit(self.fetcher, Target(url, url, kind=kind, wants=wants_any_success), self.root)
         visit.held = KnownSource(url, held.etag, held.last_modified)
-        visit.is_single = held.has_held_host or self.fetcher.options.interactive
+        visit.is_single |= held.has_held_host
         visit.is_needless = has_come
         return visit
 
@@ -4456,9 +4450,7 @@ class Visit:
             location = untagged(location, fetcher.tag)
         try:
             wire = wire_url(resolve_url(self.wire, location))
-            if self.kind in CANONICAL_KINDS and not redirect_allowed(
-                split_url(fetcher.origin).host, wire
-            ):
+            if self.kind in CANONICAL_KINDS and not redirect_allowed(fetcher.origin, wire):
                 raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
         except ValueError as error:
             return Ending(answer, trouble=f"redirect refused: {error}", left_site=True)
@@ -4481,16 +4473,15 @@ def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
     if ending.is_needless:
         return visit.fetcher.skipped(visit.target, visit.known)
+    decision = ending.refusal
+    if decision is not None and decision.retry_at is None:
+        return visit_result(visit, "denied", decision)  # which is not what has answered
     seen = {}
     answer = ending.answer
     if isinstance(answer, Response):
         seen = shown_answer(answer)
-    decision = ending.refusal
     if decision is not None:
-        refused: Outcome = "denied" if decision.retry_at is None else "deferred"
-        if refused == "denied":
-            seen = {}  # what was refused is not what has answered
-        return visit_result(visit, refused, decision, **seen)
+        return visit_result(visit, "deferred", decision, **seen)
     trouble = ending.why
     if isinstance(answer, Response):
         trouble = ending.trouble or trouble_of(visit, answer)
@@ -6811,8 +6802,7 @@ class Robots2Store(RobotsStore):
             rules, chain = self._merged(bodies)
             if chain is None:
                 break
-            further_document = document.document(self.kind, chain, held, bool)
-            ending = yield from further_document.walk()
+            ending = yield from document.document(self.kind, chain, held, bool).walk()
             further = ending.answer
             has_held_host = has_held_host or ending.status in BACKOFF_STATUSES
             if isinstance(further, Response) and further.status == 200:
@@ -6863,8 +6853,9 @@ class AnswerStore(PolicyStore):
         elif answer.cacheable:
             retry_at = NEVER
         has_held_host = ending.status in BACKOFF_STATUSES
-        data = answer._asdict()
-        return Held(retry_at=retry_at, has_held_host=has_held_host, data=data, value=answer)
+        return Held(
+            retry_at=retry_at, has_held_host=has_held_host, data=answer._asdict(), value=answer
+        )
 
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
@@ -6899,10 +6890,9 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     text = decode_body(readable, content_type)
     if kind == "html":
         page = page_metadata(text, base_url)
-        metadata = page.to_dict()
-        for name in ("title", "robots"):
-            del metadata[name]
-        metadata = {name: value for name, value in metadata.items() if value}
+        elsewhere = ("title", "robots")
+        shown = page.to_dict().items()
+        metadata = {name: value for name, value in shown if value and name not in elsewhere}
         return Reading(page.title, [], metadata, page.robots, warnings)
     if is_llms_txt(base_url) and kind in LLMS_KINDS:
         parsed = parse_llms_txt(text, base_url)
@@ -7089,8 +7079,7 @@ class Bot(Fetcher):
         reading = Reading()
         if answer.body:
             reading = read_metadata(answer.body, content_type, visit.wire)
-        asked = reading.robots_directives
-        directives, cautions = robots_directives(answer.headers, asked)
+        directives, cautions = robots_directives(answer.headers, reading.robots_directives)
         warnings = [*reading.warnings, *cautions]
         if answer.body and not is_text(answer.body, content_type):
             media_type = media_type_of(content_type) or "the body"
@@ -7234,8 +7223,7 @@ class Bot(Fetcher):
         robots2 = self._robots2.rules_of(site)
         ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
         if robots2 is not None:
-            target = path_and_query(visit.wire)
-            ruling = robots2_use(robots2, target, directive)
+            ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
         visit.decision = visit.decision._replace(reason=ruling.reason)
         answer = self._ruled(visit, ruling, "ask")
         if answer is None:
@@ -7251,8 +7239,7 @@ class Bot(Fetcher):
         if robots2 is None:
             return None
         passed = visit.decision
-        target = path_and_query(visit.wire)
-        ruling = robots2_gate(robots2, target)
+        ruling = robots2_gate(robots2, path_and_query(visit.wire))
         answer = self._ruled(visit, ruling, "asked for {}")
         visit.decision = passed  # the reason of robots.txt stands
         return answer
