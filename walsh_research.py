@@ -3879,7 +3879,7 @@ class PolicyStore:
         return None
 
     def _has_come(self, key: str) -> bool:
-        """Whether another has asked for it meanwhile."""
+        """Whether it is current by now: another visit or process may have asked for it."""
         self.load(key)
         return self.is_current(key)
 
@@ -4104,9 +4104,8 @@ class SourceStore:
         if is_put_off and result.status in REDIRECT_STATUSES and result.gate in ("R4", "R5"):
             known = known._replace(host=host)  # a hop that must wait keeps its place
         else:
-            known = known._replace(ended_at=result.at)
-            if host != known.host:  # it leads there no more
-                known = known._replace(host="")
+            place = host if host == known.host else ""  # else it leads there no more
+            known = known._replace(ended_at=result.at, host=place)
         if result.ok:
             known = known._replace(
                 wire=result.final_url, etag=result.etag, last_modified=result.last_modified
@@ -4209,7 +4208,7 @@ class Visit:
     the requests, and what it has waited.
     """
 
-    scheduler: Scheduler | None = None  # of the run that the target is part of
+    scheduler: Scheduler  # of the run that the target is part of
     waiting: Waiting  # its place in that run
     start: Start  # R4: the right to send its next request, since the throttle let it pass
 
@@ -4622,9 +4621,8 @@ class Scheduler:
         ended_at = known.ended_at
         if ended_at > now:  # under a wrong clock; it would be last until then
             ended_at = NEVER
-        place = is_put_off, ended_at, next(self._serial)
         own_host = host_key(target.wire)
-        waiting = Waiting(*place, target, own_host, known)
+        waiting = Waiting(is_put_off, ended_at, next(self._serial), target, own_host, known)
         self._queues.setdefault(known.host or own_host, []).append(waiting)
 
     def results(self) -> Iterator[Result]:
@@ -5104,7 +5102,7 @@ class Fetcher:
     def _courtesy_gate(self, visit: Visit) -> Later | None:
         """A hop to another host lets those go first who wait in line there with a better place."""
         at = self.now() + MIN_REQUEST_INTERVAL
-        if visit.may_owe != FOREIGN_HOP or visit.scheduler is None or at > visit.deadline:
+        if visit.may_owe != FOREIGN_HOP or at > visit.deadline:
             return None
         if not visit.scheduler.is_behind(visit):
             return None
@@ -5154,7 +5152,7 @@ class Fetcher:
         if refusal is not None:
             return refusal
         may_owe = visit.may_owe
-        if may_owe == FOREIGN_HOP and visit.scheduler is not None:
+        if may_owe == FOREIGN_HOP:  # only a target of a run is redirected
             may_owe = visit.scheduler.guest_may_owe(visit)
         start = self.limiter.start(visit.host, interval, may_owe, visit.deadline)
         if isinstance(start, Later):
