@@ -10085,7 +10085,7 @@ R2a CR ends no line | body[:MAX_ROBOTS_BYTES].decode( => body[:MAX_ROBOTS_BYTES]
 R2b a query is not compared | (path or "/") + mark + query => (path or "/")
 R2 a thousand octets of a path | target, _, _ = target.partition("#") => target = target[:1000]
 R3 a hop is not looked up | in CANONICAL_KINDS: => in CANONICAL_KINDS or visit.redirects:
-R3 a retry is not looked up | in CANONICAL_KINDS: => in CANONICAL_KINDS or visit.retries:
+R3 a retry is not looked up | in CANONICAL_KINDS: => in CANONICAL_KINDS or visit.retry.count:
 R3 the robots.txt of a listed host is asked | in CANONICAL_KINDS:
   => in (*CANONICAL_KINDS, "robots"):
 R3 a thousand entries | checked_entries(document, schema)): => checked_entries(document, schema)[:1000]):
@@ -10128,7 +10128,8 @@ R2b escapes stay | octet.isascii() and octet.isalnum() => octet.isascii() and oc
 R2c an Allow counts its longest | is_longest=not allow => is_longest=True
 R2c a Disallow counts its shortest | is_longest=not allow => is_longest=False
 R2d the smallest delay | return max(delays)  # R2d => return min(delays)  # R2d
-R2d a delay for one scheme | for key in (site, f"{other}://{host}"): => for key in (site,):
+R2d a delay for one scheme | for scheme in ("http", "https"):
+  => for scheme in (site.partition(":")[0],):
 R2d a minute at most | or 0.0, LONGEST_CRAWL_DELAY_SECONDS => or 0.0, 60.0
 R3 robots.txt first | for gate in gates: => for gate in gates[-2:-1] + gates[:-2] + gates[-1:]:
 R3 a week where no refresh is named | "refresh", BLOCKLIST_REFRESH => "refresh", "P7D"

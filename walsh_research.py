@@ -2570,8 +2570,9 @@ def robots_decision(url: str, target: str, held: Held, now: float, unreachable: 
     return unknown._replace(reason=f"{held.trouble}; allowed (spec 9.1.1)")
 
 
-def redirect_allowed(host: str, wire: str) -> bool:
+def redirect_allowed(origin: str, wire: str) -> bool:
     """Whether a canonical document may have moved there: by https, to the host, above or below."""
+    host = split_url(origin).host
     other = split_url(wire).host
     is_below = f".{other}".endswith(f".{host}")
     is_above = "." in other and host.endswith(f".{other}")
@@ -3818,21 +3819,18 @@ class PolicyStore:
 
         Another visit of this process that asks for it is waited for, unless nobody goes on with it.
         """
-        while True:
-            self.load(key)
-            if self.is_current(key):
-                return None
+        while not self._has_come(key):
             later = self._after_other(visit, key)
             if later is None:
-                break
+                self._asking[key] = visit.root
+                try:
+                    return (yield from self.refresh(visit, key))
+                finally:
+                    self._asking.pop(key, None)
             if later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                 return visit.not_yet(later)
             yield later
-        self._asking[key] = visit.root
-        try:
-            return (yield from self.refresh(visit, key))
-        finally:
-            self._asking.pop(key, None)
+        return None
 
     def _after_other(self, visit: Visit, key: str) -> Later | None:
         """When to look again, where another visit of this process asks, or has met a hold."""
@@ -3881,7 +3879,7 @@ class PolicyStore:
         return None
 
     def _has_come(self, key: str) -> bool:
-        """Whether another has asked for it meanwhile."""
+        """Whether it is current by now: another visit or process may have asked for it."""
         self.load(key)
         return self.is_current(key)
 
@@ -4086,12 +4084,10 @@ class SourceStore:
     def load(self, key: str) -> KnownSource:
         return from_entry(NEVER_ASKED, self._cache.load("source", key))
 
-    def _store(self, key: str, known: KnownSource) -> None:
-        self._cache.store("source", key, known._asdict())
-
     def asked(self, key: str, known: KnownSource, at: float) -> None:
         """R8: a request has left. What comes of it is remembered when its Result was read."""
-        self._store(key, known._replace(asked_at=at, retry_at=NEVER, failure="", status=0))
+        known = known._replace(asked_at=at, retry_at=NEVER, failure="", status=0)
+        self._cache.store("source", key, known._asdict())
 
     def remember(self, key: str, result: Result) -> None:
         """What came of a target: the validators of a success, why it failed, when it is due."""
@@ -4101,23 +4097,20 @@ class SourceStore:
         known = self.load(key)._replace(
             retry_at=result.retry_at or NEVER,
             gate=result.gate or "",
-            failure="",
+            failure=printable(result.reason) if result.outcome == "failed" else "",
             status=result.status or 0,
         )
         host = host_key(result.final_url)
         if is_put_off and result.status in REDIRECT_STATUSES and result.gate in ("R4", "R5"):
             known = known._replace(host=host)  # a hop that must wait keeps its place
         else:
-            known = known._replace(ended_at=result.at)
-            if host != known.host:  # it leads there no more
-                known = known._replace(host="")
+            place = host if host == known.host else ""  # else it leads there no more
+            known = known._replace(ended_at=result.at, host=place)
         if result.ok:
             known = known._replace(
                 wire=result.final_url, etag=result.etag, last_modified=result.last_modified
             )
-        elif result.outcome == "failed":
-            known = known._replace(failure=printable(result.reason))
-        self._store(key, known)
+        self._cache.store("source", key, known._asdict())
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
@@ -4215,8 +4208,9 @@ class Visit:
     the requests, and what it has waited.
     """
 
-    scheduler: Scheduler | None = None  # of the run that the target is part of
+    scheduler: Scheduler  # of the run that the target is part of
     waiting: Waiting  # its place in that run
+    start: Start  # R4: the right to send its next request, since the throttle let it pass
 
     def __init__(self, fetcher: Fetcher, target: Target, root: Visit | None = None) -> None:
         self.fetcher = fetcher
@@ -4238,7 +4232,6 @@ class Visit:
         self.attempts = 0
         self.retry = Retry(fetcher.options.rand)
         self.may_owe = self.how.may_owe  # R4: of its next request
-        self.start: Start | None = None  # R4: the right to send it
         self.left_at: float | None = None  # when it left, Unix seconds
         self.answer: Answer | None = None  # the latest
         self.no_ai_input = False  # a site on its way keeps its pages from models
@@ -4256,7 +4249,7 @@ class Visit:
         """A policy document that this visit waits for, under the same deadline."""
         visit = Visit(self.fetcher, Target(url, url, kind=kind, wants=wants_any_success), self.root)
         visit.held = KnownSource(url, held.etag, held.last_modified)
-        visit.is_single = held.has_held_host or self.fetcher.options.interactive
+        visit.is_single |= held.has_held_host
         visit.is_needless = has_come
         return visit
 
@@ -4275,9 +4268,6 @@ class Visit:
     def warn(self, line: str) -> None:
         if line not in self.warnings:
             self.warnings.append(line)
-
-    def note_decision(self, decision: Decision) -> None:
-        self.decision = decision
 
     def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
         """With what robots.txt said before."""
@@ -4338,28 +4328,21 @@ class Visit:
         After each wait every gate is asked again: an opt-out may have come meanwhile.
         """
         while True:
-            answer = self._first_word(gates)
+            for gate in gates:
+                answer = gate(self)
+                if answer is not None:
+                    break
+            else:
+                return None
             if isinstance(answer, Later):
-                if self.is_too_far(answer):
-                    answer = self.not_yet(answer)
-                else:
+                if not self.is_too_far(answer):
                     yield from self._wait(answer)
                     continue
-            elif answer is not None and not isinstance(answer, Decision):
+                answer = self.not_yet(answer)
+            elif not isinstance(answer, Decision):
                 answer = yield from answer
-                if answer is None:
-                    continue
-            if answer is None:
-                return None
-            return answer._replace(url=self.url)  # not that of a policy document
-
-    def _first_word(self, gates: Sequence[Gate]) -> GateAnswer:
-        """What the first gate says that does not let it pass; None: all do."""
-        for gate in gates:
-            answer = gate(self)
             if answer is not None:
-                return answer
-        return None
+                return answer._replace(url=self.url)  # not that of a policy document
 
     def is_too_far(self, later: Later) -> bool:
         """Whether `max_wait` ends it; the second behind a request of its own is always waited."""
@@ -4377,20 +4360,15 @@ class Visit:
         self.root.waited += now - before
         self.root.started_at += max(0.0, now - later.at)  # a run's own queue does not count
 
-    def begin(self) -> None:
-        """A request begins."""
-        self.left_at = None
-        cast(Start, self.start).record()
-
     def left(self) -> None:
         """The request has left: the server counts from here, and so do pace and floor (R4, R8)."""
-        cast(Start, self.start).record()
+        self.start.record()
         self.has_left()
 
     def has_left(self) -> None:
         """It has left when it was last recorded."""
         if self.left_at is None:
-            self.left_at = cast(Start, self.start).at
+            self.left_at = self.start.at
             self.attempts += 1
             if self.target.key:
                 self.fetcher.sources.asked(self.target.key, self.known, self.left_at)
@@ -4471,9 +4449,7 @@ class Visit:
             location = untagged(location, fetcher.tag)
         try:
             wire = wire_url(resolve_url(self.wire, location))
-            if self.kind in CANONICAL_KINDS and not redirect_allowed(
-                split_url(fetcher.origin).host, wire
-            ):
+            if self.kind in CANONICAL_KINDS and not redirect_allowed(fetcher.origin, wire):
                 raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
         except ValueError as error:
             return Ending(answer, trouble=f"redirect refused: {error}", left_site=True)
@@ -4496,16 +4472,15 @@ def conclude(visit: Visit, ending: Ending) -> Result:
     """The outcome of a target, and why."""
     if ending.is_needless:
         return visit.fetcher.skipped(visit.target, visit.known)
+    decision = ending.refusal
+    if decision is not None and decision.retry_at is None:
+        return visit_result(visit, "denied", decision)  # which is not what has answered
     seen = {}
     answer = ending.answer
     if isinstance(answer, Response):
         seen = shown_answer(answer)
-    decision = ending.refusal
     if decision is not None:
-        refused: Outcome = "denied" if decision.retry_at is None else "deferred"
-        if refused == "denied":
-            seen = {}  # what was refused is not what has answered
-        return visit_result(visit, refused, decision, **seen)
+        return visit_result(visit, "deferred", decision, **seen)
     trouble = ending.why
     if isinstance(answer, Response):
         trouble = ending.trouble or trouble_of(visit, answer)
@@ -4646,9 +4621,8 @@ class Scheduler:
         ended_at = known.ended_at
         if ended_at > now:  # under a wrong clock; it would be last until then
             ended_at = NEVER
-        place = is_put_off, ended_at, next(self._serial)
         own_host = host_key(target.wire)
-        waiting = Waiting(*place, target, own_host, known)
+        waiting = Waiting(is_put_off, ended_at, next(self._serial), target, own_host, known)
         self._queues.setdefault(known.host or own_host, []).append(waiting)
 
     def results(self) -> Iterator[Result]:
@@ -4739,15 +4713,15 @@ class Scheduler:
             self._patience.pop(host, None)
         if not queue:
             return
-        target, own_host = queue[-1].target, queue[-1].own_host
+        waiting = queue[-1]
         interval = fetcher.interval_of(f"https://{host}")
         later = fetcher.limiter.when(host, interval, FIRST, math.inf)
         patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
         due_at = max(now, later.at)
-        is_patient = is_patient and not self.is_dead(own_host)
+        is_patient = is_patient and not self.is_dead(waiting.own_host)
         if fetcher.options.interactive or not is_patient or due_at - now > patience:
             due_at = now
-        fetcher.trace_wait(target.wire, due_at - now, later.reason)
+        fetcher.trace_wait(waiting.target.wire, due_at - now, later.reason)
         self._push(due_at, host)
 
 
@@ -4835,9 +4809,7 @@ class Fetcher:
         self.now = self.process.now
         self.sent_at = NEVER  # when its latest request left, Unix seconds
         self._warned: set[str] = set()
-        self._transport: Transport = HttpTransport(allow_private=options.allow_private)
-        if options.transport is not None:
-            self._transport = options.transport
+        self._transport = options.transport or HttpTransport(allow_private=options.allow_private)
         self._cache = Cache(self._cache_folder(), self.warn, self.now)
         self.limiter = RateLimiter(self.process, self._cache)
         self._blocklist = BlocklistStore(self._cache, self.limiter, self.warn, self.origin)
@@ -4907,10 +4879,12 @@ class Fetcher:
 
     def _decide_steps(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision]:
         refusal = yield from visit.pass_gates(gates)
-        if visit.start is not None:
+        if refusal is not None:
+            return refusal
+        if self._throttle_gate in gates:
             visit.start.record()
             self.request_left(visit)  # that of the caller
-        return visit.decision if refusal is None else refusal
+        return visit.decision
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
         """One target through every gate, to its end. Policy, network and server never raise.
@@ -5044,7 +5018,8 @@ class Fetcher:
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
-        visit.begin()
+        visit.left_at = None
+        visit.start.record()  # R4: it begins
         try:
             answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
@@ -5127,7 +5102,7 @@ class Fetcher:
     def _courtesy_gate(self, visit: Visit) -> Later | None:
         """A hop to another host lets those go first who wait in line there with a better place."""
         at = self.now() + MIN_REQUEST_INTERVAL
-        if visit.may_owe != FOREIGN_HOP or visit.scheduler is None or at > visit.deadline:
+        if visit.may_owe != FOREIGN_HOP or at > visit.deadline:
             return None
         if not visit.scheduler.is_behind(visit):
             return None
@@ -5138,9 +5113,8 @@ class Fetcher:
         mode = self.options.robots_mode
         if mode == "ignore":
             reason = "robots_mode='ignore'"
-            visit.note_decision(
-                Decision(True, visit.url, None, reason, Verdict.SKIPPED_BY_USER_POLICY)
-            )
+            verdict = Verdict.SKIPPED_BY_USER_POLICY
+            visit.decision = Decision(True, visit.url, None, reason, verdict)
             return None
         if not self.robots.is_current(visit.site):  # R12
             return self.robots.ensure(visit, visit.site)
@@ -5162,7 +5136,7 @@ class Fetcher:
             )
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             visit.warn(decision.reason)
-        visit.note_decision(decision)
+        visit.decision = decision
         return None
 
     def _throttle_gate(self, visit: Visit) -> GateAnswer:
@@ -5178,7 +5152,7 @@ class Fetcher:
         if refusal is not None:
             return refusal
         may_owe = visit.may_owe
-        if may_owe == FOREIGN_HOP and visit.scheduler is not None:
+        if may_owe == FOREIGN_HOP:  # only a target of a run is redirected
             may_owe = visit.scheduler.guest_may_owe(visit)
         start = self.limiter.start(visit.host, interval, may_owe, visit.deadline)
         if isinstance(start, Later):
@@ -5201,11 +5175,10 @@ class Fetcher:
 
     def interval_of(self, site: str) -> float:
         """Hook: seconds between two targets of a host, whatever their scheme.  R4, R2d."""
-        scheme, _, host = site.partition("://")
-        other = "http" if scheme == "https" else "https"
+        host = site.partition("//")[2]
         delays = [MIN_REQUEST_INTERVAL]
-        for key in (site, f"{other}://{host}"):
-            robots = self.robots.held_of(key).value
+        for scheme in ("http", "https"):
+            robots = self.robots.held_of(f"{scheme}://{host}").value
             if robots is not None:
                 delays.append(min(robots.crawl_delay or 0.0, LONGEST_CRAWL_DELAY_SECONDS))
         return max(delays)  # R2d
@@ -6827,8 +6800,7 @@ class Robots2Store(RobotsStore):
             rules, chain = self._merged(bodies)
             if chain is None:
                 break
-            further_document = document.document(self.kind, chain, held, bool)
-            ending = yield from further_document.walk()
+            ending = yield from document.document(self.kind, chain, held, bool).walk()
             further = ending.answer
             has_held_host = has_held_host or ending.status in BACKOFF_STATUSES
             if isinstance(further, Response) and further.status == 200:
@@ -6879,8 +6851,9 @@ class AnswerStore(PolicyStore):
         elif answer.cacheable:
             retry_at = NEVER
         has_held_host = ending.status in BACKOFF_STATUSES
-        data = answer._asdict()
-        return Held(retry_at=retry_at, has_held_host=has_held_host, data=data, value=answer)
+        return Held(
+            retry_at=retry_at, has_held_host=has_held_host, data=answer._asdict(), value=answer
+        )
 
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
@@ -6894,7 +6867,7 @@ class AnswerStore(PolicyStore):
 BOT_KINDS = {
     **KINDS,
     "fixture": KINDS["target"]._replace(transport_retries=1),
-    "robots2": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
+    "robots2": KINDS["robots"],
     "ask": Kind("*/*", "HEAD", max_bytes=1, max_redirects=0),
 }
 
@@ -6915,10 +6888,9 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     text = decode_body(readable, content_type)
     if kind == "html":
         page = page_metadata(text, base_url)
-        metadata = page.to_dict()
-        for name in ("title", "robots"):
-            del metadata[name]
-        metadata = {name: value for name, value in metadata.items() if value}
+        elsewhere = ("title", "robots")
+        shown = page.to_dict().items()
+        metadata = {name: value for name, value in shown if value and name not in elsewhere}
         return Reading(page.title, [], metadata, page.robots, warnings)
     if is_llms_txt(base_url) and kind in LLMS_KINDS:
         parsed = parse_llms_txt(text, base_url)
@@ -7105,8 +7077,7 @@ class Bot(Fetcher):
         reading = Reading()
         if answer.body:
             reading = read_metadata(answer.body, content_type, visit.wire)
-        asked = reading.robots_directives
-        directives, cautions = robots_directives(answer.headers, asked)
+        directives, cautions = robots_directives(answer.headers, reading.robots_directives)
         warnings = [*reading.warnings, *cautions]
         if answer.body and not is_text(answer.body, content_type):
             media_type = media_type_of(content_type) or "the body"
@@ -7217,11 +7188,9 @@ class Bot(Fetcher):
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """X-Agent-Identity, where robots2 wants it."""
-        wants = visit.kind == "ask"
         robots2 = self._robots2.rules_of(visit.site)
-        if robots2 is not None:
-            wants = wants or robots2.policy.get("announce") == "yes"
-        if not wants:
+        is_wanted = robots2 is not None and robots2.policy.get("announce") == "yes"
+        if not is_wanted and visit.kind != "ask":
             return {}
         return {"X-Agent-Identity": self._identity}
 
@@ -7252,10 +7221,8 @@ class Bot(Fetcher):
         robots2 = self._robots2.rules_of(site)
         ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
         if robots2 is not None:
-            target = path_and_query(visit.wire)
-            ruling = robots2_use(robots2, target, directive)
-        passed = visit.decision._replace(reason=ruling.reason)
-        visit.note_decision(passed)
+            ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
+        visit.decision = visit.decision._replace(reason=ruling.reason)
         answer = self._ruled(visit, ruling, "ask")
         if answer is None:
             self._answers.use_up(site)
@@ -7270,10 +7237,9 @@ class Bot(Fetcher):
         if robots2 is None:
             return None
         passed = visit.decision
-        target = path_and_query(visit.wire)
-        ruling = robots2_gate(robots2, target)
+        ruling = robots2_gate(robots2, path_and_query(visit.wire))
         answer = self._ruled(visit, ruling, "asked for {}")
-        visit.note_decision(passed)  # the reason of robots.txt stands
+        visit.decision = passed  # the reason of robots.txt stands
         return answer
 
     def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> GateAnswer:
@@ -7299,7 +7265,7 @@ class Bot(Fetcher):
         answer: AskAnswer = held.value
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
-            visit.note_decision(visit.decision._replace(reason=reason))
+            visit.decision = visit.decision._replace(reason=reason)
             return None
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
