@@ -8125,7 +8125,7 @@ R3b retain last list on transient fetch failure
   wait 25200
   new_process
   fetch //blocked.test/ -> blocklist denied:R3
-  sent if-none-match "list-1" -> yes
+  sent if-none-match: "list-1" -> True
   wait 25200
   refuse blocklist 302 Location https://wal.sh.evil.test/page
   fetch //blocked.test/ -> blocklist denied:R3
@@ -8207,7 +8207,7 @@ R4 at most one request per second and host, redirects included, by whatever spel
 
 R4 a permission is paced as a request; the second behind one's own is waited for
   new_bot {"max_wait": 0}
-  claim /page -> blocklist /robots.txt allowed
+  may_fetch /page -> blocklist /robots.txt allowed
   wait 2
   fetch /redirected -> /redirected /allowed+1 fetched
 
@@ -8220,7 +8220,6 @@ R4 the next process keeps the pace of the last
   fetch /page.md -> /page.md+1 fetched
 
 R4 many targets of some hosts, one of them silent, at the pace of each
-  new_bot {"rand": 1}
   serve //b.test/page 0
   run /page /page.md //b.test/page //b.test/page.md -> blocklist /robots.txt /page \
 //b.test/robots.txt //b.test/page //b.test/page+1 /page.md+1 //b.test/page.md+2 //b.test/page+3 \
@@ -8261,7 +8260,6 @@ R5 exponential, capped at 60 s
   longest_delay 7 -> 60.0
 
 R5 503: five retries with full jitter on the schedule, and an hour's hold
-  new_bot {"cache_dir": null}
   back_offs /busy -> failed:R5 spread
   fetch //h1.test/page -> deferred:R5
   fetch /busy
@@ -8271,7 +8269,6 @@ R5 503: five retries with full jitter on the schedule, and an hour's hold
   fetch /page -> /page+290 fetched
 
 R5 429 at a hop, and no answer: the schedule
-  new_bot {"rand": 1}
   chain /moved 1 //b.test/busy
   serve //b.test/busy 429
   fetch /moved -> blocklist /robots.txt /moved //b.test/robots.txt //b.test/busy //b.test/busy+1 \
@@ -8333,12 +8330,12 @@ R7 conditional GET yields 304 when ETag unchanged, in the next process too
   fetch /allowed -> /allowed+1 unchanged
   new_process
   fetch /allowed -> /allowed+1 unchanged
-  sent if-none-match "allowed-1" -> yes
-  sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes
+  sent if-none-match: "allowed-1" -> True
+  sent if-modified-since: Sat, 23 May 2026 00:00:00 GMT -> True
   serve /allowed 200 another page
   fetch /allowed -> /allowed+1 fetched
   fetch /allowed -> /allowed+1 fetched
-  sent if-none-match "allowed-1" -> absent
+  sent if-none-match -> False
 
 R7 a weak ETag comes back byte for byte, a Last-Modified alone, each to the URL that gave it
   fetch /weak -> blocklist /robots.txt /weak fetched
@@ -8346,7 +8343,7 @@ R7 a weak ETag comes back byte for byte, a Last-Modified alone, each to the URL 
   refuse /dated 200 Last-Modified Sat, 23 May 2026 00:00:00 GMT
   fetch /dated -> /dated+1 fetched
   fetch /dated -> /dated+1 fetched
-  sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes
+  sent if-modified-since: Sat, 23 May 2026 00:00:00 GMT -> True
   fetch /redirected -> /redirected+1 /allowed+2 fetched
   fetch /redirected -> /redirected+1 /allowed+2 unchanged
 
@@ -8373,12 +8370,11 @@ R8 a failure has a floor too; what was put off is due when it said
   run /nothing /busy -> /busy skipped deferred:R5
 
 R9 markdown asked for first, read by the generic rule, and only where the answer is markdown
-  links /page.md -> blocklist /robots.txt /page.md //example.org/1 //example.org/2
-  sent accept text/markdown -> yes
-  links /page -> /page+1
-  sent accept text/markdown -> yes
+  fetch /page -> blocklist /robots.txt /page fetched
+  sent accept: text/markdown -> True
   refuse /notes 200 Content-Type text/x-markdown
-  links /notes -> /notes+1 //example.org/never
+  discover /notes -> /notes+1 /llms.txt+2 markdown:1 llms.txt:2 sitemap:0
+  discover /page -> /page+1 /llms.txt+2 feed:0 llms.txt:2 sitemap:0
 
 R9 a feed, then markdown, then llms.txt
   discover /feed.xml -> blocklist /robots.txt /feed.xml feed:1 sitemap:0
@@ -8427,7 +8423,7 @@ R12 a stale entry blocks on its refresh
   fetch /page -> blocklist /page fetched
   wait 10
   fetch /denied -> /robots.txt denied:R2
-  sent if-none-match "robots-1" -> yes
+  sent if-none-match: "robots-1" -> True
   fetch //b.test/page -> //b.test/robots.txt denied:R2
   serve /robots.txt 200 User-agent: * | Disallow: /page
   wait 86390
@@ -8455,8 +8451,8 @@ PROCESSES = """\
 R1 exact UA on a CONNECT, and under TLS
   serve /wal.sh:443 200
   serve /c.test:443 200
-  by_proxy https://c.test/page -> /.well-known/walsh-research/blocklist.json /c.test:443 /page \
-/robots.txt /wal.sh:443 fetched
+  by_proxy https://c.test/page -> /c.test:443 /page /robots.txt \
+/wal.sh:443 blocklist fetched
   agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
 
 R4 real processes, two of them at once, keep a pace on disk
@@ -8740,13 +8736,14 @@ class ScenarioRun(Run):
         return words
 
     def bot_of(self, **options: Any) -> Bot:
-        """A bot with the bot's own defaults but for what a simulation needs."""
+        """A bot with the bot's own defaults, but for what a simulation needs and loaded dice."""
         return Bot(
             **{
                 "cache_dir": self.folder,
                 "transport": self.publisher,
                 "clock": self.clock,
                 "warn": self.log.append,
+                "rand": lambda: 1.0,
                 **options,
             }
         )
@@ -8797,12 +8794,9 @@ class ScenarioRun(Run):
     def delay(self, text: str) -> float | None:
         return self.robots(text).crawl_delay
 
-    def path(self, text: str) -> str:
-        text, _, path = text.rpartition(" | ")
-        return "ALLOW" if self.robots(text).allows(path) else "DENY"
-
     def rules(self, text: str) -> str:
-        return self.path("User-agent: * | " + text)
+        text, _, path = text.rpartition(" | ")
+        return "ALLOW" if self.robots("User-agent: * | " + text).allows(path) else "DENY"
 
     def keywords(self, text: str) -> str:
         """The rows of SCHEMA_ROWS whose last value holds too."""
@@ -8828,10 +8822,7 @@ class ScenarioRun(Run):
     def new_bot(self, options: str) -> None:
         import json
 
-        wanted = json.loads(options)
-        if "rand" in wanted:
-            wanted["rand"] = lambda: 1.0
-        self.bot = self.bot_of(**wanted)
+        self.bot = self.bot_of(**json.loads(options))
 
     def new_process(self, text: str) -> None:
         """Another bot with nothing of the first in memory; the disk alone is between them."""
@@ -8871,7 +8862,7 @@ class ScenarioRun(Run):
         """The list is published with other fields; null leaves one out."""
         import json
 
-        others = "".join(f'{{"domain": "{number}.test"}},' for number in range(2000))
+        others = '{"domain": "other.test"},' * 2000
         self.list.update(json.loads(changes.replace("{2000 others}", others)))
         kept = {name: value for name, value in self.list.items() if value is not None}
         self.publisher.set_answer(self.long_url("blocklist"), json.dumps(kept))
@@ -8882,24 +8873,16 @@ class ScenarioRun(Run):
         return self.said(self.fetched(url))
 
     def may_fetch(self, url: str) -> str:
-        decision = self.bot.may_fetch(self.long_url(url), wait=False)
-        return decision.gate or "allowed"
+        return self.bot.may_fetch(self.long_url(url)).gate or "allowed"
 
     def facts(self, url: str) -> str:
         """What robots.txt said of a page that was fetched."""
         result = self.fetched(url)
         return f"{result.verdict} by {result.group}, {result.rule and result.rule.line}"
 
-    def claim(self, url: str) -> str:
-        return self.bot.may_fetch(self.long_url(url)).gate or "allowed"
-
     def run(self, urls: str) -> str:
         results = self.bot.run(map(self.long_url, urls.split()))
         return " ".join(map(self.said, results))
-
-    def links(self, url: str) -> str:
-        links = self.fetched(url).links
-        return " ".join(self.short_url(link.url) for link in links)
 
     def discover(self, url: str) -> str:
         sources = self.bot.discover(self.long_url(url))
@@ -8922,13 +8905,12 @@ class ScenarioRun(Run):
 
         Of 600,000 honest runs one says otherwise.
         """
-        urls = [f"https://h{number}.test{path}" for number in range(24)]
-        words = sorted(set(map(self.said, self.bot.run(urls))))
-        times = sorted((hit.url, hit.time) for hit in self.publisher.hits if hit.url in urls)
-        pauses = [later[1] - earlier[1] for earlier, later in zip(times[4::6], times[5::6])]
+        self.bot = Bot(cache_dir=None, transport=self.publisher, clock=self.clock)
+        results = list(self.bot.run(f"https://h{number}.test{path}" for number in range(24)))
+        pauses = [last.at - other.at for *_, other, last in (found.requests for found in results)]
         self.publisher.hits.clear()
-        words.append("spread" if max(pauses) - min(pauses) > 8 else f"pauses {pauses}")
-        return " ".join(words)
+        spread = "spread" if max(pauses) - min(pauses) > 8 else f"pauses {pauses}"
+        return " ".join([*set(map(self.said, results)), spread])
 
     def threads(self, urls: str) -> int:
         """The most requests at once where each URL has a bot and a thread of its own."""
@@ -8941,11 +8923,11 @@ class ScenarioRun(Run):
 
     # The steps that look at what was asked.
 
-    def sent(self, text: str) -> str:
-        """Whether a header of the last request begins so."""
-        name, _, beginning = text.partition(" ")
-        value = self.publisher.hits[-1].headers.get(name, "absent")
-        return "yes" if value.startswith(beginning) else value
+    def sent(self, text: str) -> bool:
+        """Whether the last request had a header that begins so."""
+        headers = self.publisher.hits[-1].headers
+        self.reason = f"its headers were {headers}"
+        return any(f"{name}: {value}".startswith(text) for name, value in headers.items())
 
     def agents(self, text: str) -> str:
         return ", ".join(agents_of(self.publisher.hits))
@@ -8958,19 +8940,23 @@ class ScenarioRun(Run):
 # 19e. Real processes, sockets and clocks.
 
 CHILD = """\
-import importlib, sys, time
-folder, name, seconds, *arguments = sys.argv[1:]
+import marshal, sys, time
+seconds = float(sys.argv.pop(1))
 wall_clock = time.time
-time.time = lambda: wall_clock() + float(seconds)
-sys.path.append(folder)
-try:
-    module = importlib.import_module(name)
-except ImportError:
-    sys.exit(99)
-sys.exit(module.main(arguments))
+time.time = lambda: wall_clock() + seconds
+exec(marshal.load(sys.stdin.buffer))
 """
 COMPILING = _thread.allocate_lock()
 CHILD_TIMEOUT_SECONDS = 60.0  # ours: one that hangs must not hang the proof
+
+
+@cache
+def compiled_file(path: str) -> bytes:
+    """This file as its other processes run it: it is compiled once for all."""
+    import marshal
+
+    with open(path, encoding="utf-8") as file:
+        return marshal.dumps(compile(file.read(), path, "exec", dont_inherit=True))
 
 
 class BareTls:
@@ -8990,30 +8976,25 @@ class BareTls:
 class ProcessRun(ScenarioRun):
     """A scenario in which every fetch is a process of its own that imports this file."""
 
-    def __init__(self, bytecode: str = "") -> None:
+    def __init__(self) -> None:
         import socket
 
         with Sandbox() as reached:  # or there is no loopback, and nothing to close
             socket.create_connection(("127.0.0.1", reached.port)).close()
         super().__init__()
-        self.bytecode = bytecode or self.folder
         self.publisher = Sandbox(0.0).__enter__()
-        self.origin = Sandbox(0.0).__enter__()
-        self.origin.hits = self.publisher.hits
-        self.origin.answers = self.publisher.answers
         self.site = self.publisher.origin
-        self.short_names = {"blocklist": self.origin.origin + LIST_PATH, "/": self.site + "/"}
+        self.short_names = {"blocklist": self.site + LIST_PATH, "/": self.site + "/"}
 
     def close(self) -> None:
         self.publisher.__exit__()
-        self.origin.__exit__()
         super().close()
 
     def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
         return sorted(without_query(self.short_url(hit.url)) for hit in hits)
 
     def slow(self, seconds: str) -> None:
-        self.publisher.latency = self.origin.latency = float(seconds)
+        self.publisher.latency = float(seconds)
 
     def by_proxy(self, url: str) -> str:
         """A fetch through a tunnel: a CONNECT is a request too."""
@@ -9033,30 +9014,21 @@ class ProcessRun(ScenarioRun):
         import json
         import subprocess
 
-        folder, file_name = os.path.split(os.path.abspath(__file__))
-        module = os.path.splitext(file_name)[0]
-        prefix = f"pycache_prefix={self.bytecode}"
-        python = [sys.executable or "", "-I", "-S", "-X", prefix, "-c", CHILD, folder, module]
-        options = ["--json", "--allow-private", "--origin", self.origin.origin]
-        environ = {"WALSH_RESEARCH_CACHE": self.folder}
-        for name, value in os.environ.items():
-            if not re.search("PROXY|HOME|CACHE|APPDATA", name.upper()):
-                environ[name] = value
+        python = [sys.executable or "", "-I", "-S", "-c", CHILD, seconds]
+        options = ["--json", "--allow-private", "--origin", self.site]
+        environ = {**os.environ, "WALSH_RESEARCH_CACHE": self.folder, "no_proxy": "*"}
         try:
-            with COMPILING:  # one child compiles for all
-                if not os.listdir(self.bytecode):
-                    subprocess.run([*python, "0", "--version"], capture_output=True)
+            with COMPILING:
+                program = compiled_file(__file__)
             done = subprocess.run(
-                [*python, seconds, *options, url],
-                stdin=subprocess.DEVNULL,
+                [*python, *options, url],
+                input=program,
                 capture_output=True,
                 env=environ,
                 timeout=CHILD_TIMEOUT_SECONDS,
             )
         except OSError as error:
             raise OutOfReach(f"no process can be started: {error}") from None
-        if done.returncode == 99:
-            raise OutOfReach(f"no process can import {__file__}")
         if not done.stdout:
             errors = done.stderr.decode("utf-8", "replace")
             raise ValueError(printable(errors[-300:]))
@@ -9184,23 +9156,14 @@ def offline_checks(real_pace: bool = True) -> Iterator[Check]:
 
     Without `real_pace` no process is started and nobody waits: about a second.
     """
-    import shutil
-    import tempfile
-
-    bytecode = ""  # a folder for what the first child compiles
-    with suppress(OSError):
-        bytecode = tempfile.mkdtemp()
-    take = partial(measured, partial(ProcessRun, bytecode))
+    take = partial(measured, ProcessRun)
     checks = PROCESSES.split("\n\n") if real_pace else []
     try:
         real = in_threads(take, checks)  # the scenarios run while they wait
     except OutOfReach:  # as each of them says
         real = map(take, checks)
-    try:
-        yield from map(partial(measured, ScenarioRun), SCENARIOS.split("\n\n"))
-        yield from real
-    finally:
-        shutil.rmtree(bytecode, ignore_errors=True)
+    yield from map(partial(measured, ScenarioRun), SCENARIOS.split("\n\n"))
+    yield from real
 
 
 # 19g. R13: who runs this.
