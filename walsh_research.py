@@ -8177,6 +8177,7 @@ R4 a permission is paced as a request; the second behind one's own is waited for
   fetch /redirected -> /redirected /allowed+1 fetched
 
 R4 serial: two threads, two hosts, one request at a time
+  slow 0.1
   threads //a.test/page //b.test/page -> 1
 
 R4 the next process keeps the pace of the last
@@ -8381,11 +8382,6 @@ R12 a stale entry blocks on its refresh
   fetch /denied -> /robots.txt denied:R2
   sent if-none-match: "robots-1" -> True
   fetch //b.test/page -> //b.test/robots.txt denied:R2
-  serve /robots.txt 200 User-agent: * | Disallow: /page
-  wait 86390
-  fetch /page -> blocklist /page fetched
-  wait 10
-  fetch /page -> /robots.txt denied:R2
   relist {"blocked": [{"domain": "site.test"}]}
   wait 21600
   fetch /page -> blocklist denied:R3
@@ -8415,16 +8411,12 @@ R4 real processes, two of them at once, keep a pace on disk
   process 0 /page.md /star-only -> /page.md /star-only fetched fetched
   paced 1.5 -> yes
 
-R4 real processes are at a host one after the other, to the end of an exchange
+R4 real processes are at a host one after the other, to the end of an exchange, and keep its hold
   refuse /busy?a 503 Retry-After 7200
   refuse /busy?b 503 Retry-After 7200
   process 0 /page -> /page /robots.txt blocklist fetched
   slow 1.5
   process 0 /busy?a /busy?b -> /busy deferred:R5 deferred:R5
-
-R5 real processes keep a hold of hours on disk
-  refuse /busy 503 Retry-After 7200
-  process 0 /busy -> /busy /robots.txt blocklist deferred:R5
   process 6000 /page -> deferred:R5
 
 R8 real processes ask once an hour unless they are told otherwise
@@ -8498,10 +8490,11 @@ class Run:
         for step in steps:
             asked, arrow, wanted = step.partition(" -> ")
             found = self.do(asked)
-            if arrow and found != wanted:
+            if not arrow:
+                continue
+            if found != wanted:
                 raise ValueError(f"{found} by {asked}, want {wanted}; {self.reason}")
-            if arrow:
-                observed.append(found)
+            observed.append(found)
         return " ".join(observed)
 
     def do(self, step: str) -> str:
@@ -8600,12 +8593,9 @@ def one_spelling(text: str) -> str:
 
 
 # A schema of R3c, a value that holds against it, and one that does not.
-SCHEMA_ROWS = r"""{"type":"string"} "a" 1
-{"type":"integer"} 1.0 1.5
+SCHEMA_ROWS = r"""{"type":"integer"} 1.0 1.5
 {"type":"number"} 1 true
 {"type":["array","null"]} null {}
-{"type":"object"} {} []
-{"type":"boolean"} false 0
 {"enum":[1,"a"]} 1.0 true
 {"const":{"a":[1,2]}} {"a":[1,2.0]} {"a":[2,1]}
 {"minimum":2} 2 1
@@ -8614,7 +8604,6 @@ SCHEMA_ROWS = r"""{"type":"string"} "a" 1
 {"exclusiveMaximum":2} 1 2
 {"multipleOf":0.01} 0.07 0.075
 {"minLength":2} "ab" "a"
-{"maxLength":2} "ab" "abc"
 {"pattern":"b"} "abc" "ac"
 {"pattern":"^a$"} "a" "a\n"
 {"pattern":"^\\d$"} "1" "\u0663"
@@ -8622,7 +8611,6 @@ SCHEMA_ROWS = r"""{"type":"string"} "a" 1
 {"maxItems":1} [1] [1,2]
 {"uniqueItems":true} [1,true] [1,1.0]
 {"minProperties":1} {"a":1} {}
-{"maxProperties":0} {} {"a":1}
 {"required":["a"]} {"a":1} {"b":1}
 {"dependentRequired":{"a":["b"]}} {"b":1} {"a":1}
 {"dependentSchemas":{"a":{"required":["b"]}}} {"b":1} {"a":1}
@@ -8638,8 +8626,7 @@ SCHEMA_ROWS = r"""{"type":"string"} "a" 1
 {"contains":{"const":1}} [2,1] [2]
 {"contains":{"const":1},"minContains":2} [1,1] [1,2]
 {"contains":{"const":1},"maxContains":1} [1,2] [1,1]
-{"prefixItems":[{"type":"string"}]} ["a",1] [1]
-{"prefixItems":[true],"items":{"type":"string"}} [1,"a"] ["a",1]
+{"prefixItems":[{"type":"number"}],"items":{"type":"string"}} [1,"a"] ["a","a"]
 {"items":{"type":"string"}} ["a"] ["a",1]
 {"properties":{"a":{"type":"string"}}} {"b":1} {"a":1}
 {"patternProperties":{"^a":{"type":"string"}}} {"b":1} {"ab":1}
@@ -8692,14 +8679,12 @@ class ScenarioRun(Run):
     def bot_of(self, **options: Any) -> Bot:
         """A bot with the bot's own defaults, but for what a simulation needs and loaded dice."""
         return Bot(
-            **{
-                "cache_dir": self.folder,
-                "transport": self.publisher,
-                "clock": self.clock,
-                "warn": self.log.append,
-                "rand": lambda: 1.0,
-                **options,
-            }
+            self.folder,
+            transport=self.publisher,
+            clock=self.clock,
+            rand=lambda: 1.0,
+            warn=self.log.append,
+            **options,
         )
 
     def short_url(self, url: str) -> str:
@@ -8781,6 +8766,9 @@ class ScenarioRun(Run):
         self.clock = self.publisher.clock = VirtualClock(self.clock.now)
         self.bot = self.bot_of()
 
+    def slow(self, seconds: str) -> None:
+        self.publisher.latency = float(seconds)
+
     def wait(self, seconds: str) -> None:
         self.clock.sleep(float(seconds))
 
@@ -8856,7 +8844,7 @@ class ScenarioRun(Run):
 
         Of 600,000 honest runs one says otherwise.
         """
-        self.bot = Bot(cache_dir=None, transport=self.publisher, clock=self.clock)
+        self.bot = Bot(None, transport=self.publisher, clock=self.clock)
         results = list(self.bot.run(f"https://h{number}.test{path}" for number in range(24)))
         pauses = [last.at - other.at for *_, other, last in (found.requests for found in results)]
         self.publisher.hits.clear()
@@ -8865,7 +8853,6 @@ class ScenarioRun(Run):
 
     def threads(self, urls: str) -> int:
         """The most requests at once where each URL has a bot and a thread of its own."""
-        self.publisher.latency = 0.1  # seconds
         targets = list(map(self.long_url, urls.split()))
         bots = [self.bot_of() for _ in targets]
         list(in_threads(Bot.fetch, bots, targets))
@@ -8944,15 +8931,11 @@ class ProcessRun(ScenarioRun):
     def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
         return sorted(without_query(self.short_url(hit.url)) for hit in hits)
 
-    def slow(self, seconds: str) -> None:
-        self.publisher.latency = float(seconds)
-
     def by_proxy(self, url: str) -> str:
         """A fetch through a tunnel: a CONNECT is a request too."""
         transport = HttpTransport(proxies={"https": self.site})
         transport.tls_context = cast("ssl.SSLContext", BareTls())
-        bot = self.bot_of(cache_dir=None, transport=transport)
-        return self.said(bot.fetch(url))
+        return self.said(Bot(None, transport=transport, clock=self.clock).fetch(url))
 
     def process(self, text: str) -> str:
         """The command for each URL, all at once, so many seconds later by their wall clock."""
@@ -8981,11 +8964,9 @@ class ProcessRun(ScenarioRun):
         except OSError as error:
             raise OutOfReach(f"no process can be started: {error}") from None
         if not done.stdout:
-            errors = done.stderr.decode("utf-8", "replace")
-            raise ValueError(printable(errors[-300:]))
+            raise ValueError(str(done.stderr[-300:]))
         record = json.loads(done.stdout)
-        words = record["outcome"], record["gate"]
-        return ":".join(filter(None, words))
+        return ":".join(filter(None, (record["outcome"], record["gate"])))
 
     def paced(self, seconds: str) -> str:
         """Whether the last three requests came so far apart; a busy machine notes one late."""
@@ -9025,17 +9006,20 @@ class LiveRun(Run):
         return result
 
     def look(self, found: Result | Decision) -> None:
-        """OutOfReach where no HTTP answer decided this, but a network that reached nobody."""
+        """OutOfReach where no HTTP answer decided this, but a network that reached nobody.
+
+        ValueError where a robots.txt in trouble decided it.
+        """
         self.found = found
         self.reason = f"{found.url}: {found.reason}"
         is_silent = found.gate is None and getattr(found, "status", 0) is None
         if is_silent or site_of(found.url) not in self.sites:
             raise OutOfReach(self.reason)
+        if found.verdict is Verdict.UNKNOWN_UNREACHABLE:
+            raise ValueError(self.reason)
 
     def answered(self, result: Result) -> str:
         """The status of a fetch that robots.txt allowed, or what came instead."""
-        if result.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            return "unknown_unreachable"
         return str(result.status) if result.ok else f"{result.outcome} {result.status}"
 
     def direct(self, url: str) -> str:
@@ -9081,8 +9065,6 @@ class LiveRun(Run):
         name, _, ending = words.partition(" ")
         decision = self.bot.may_fetch(self.named(name) + ending, wait=False)
         self.look(decision)
-        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            return "unknown_unreachable"
         return decision.gate or "allowed"
 
     def group(self, name: str) -> str:
