@@ -9006,20 +9006,17 @@ class LiveRun(Run):
         return result
 
     def look(self, found: Result | Decision) -> None:
-        """OutOfReach where no HTTP answer decided this, but a network that reached nobody.
-
-        ValueError where a robots.txt in trouble decided it.
-        """
+        """OutOfReach where no HTTP answer decided this, but a network that reached nobody."""
         self.found = found
         self.reason = f"{found.url}: {found.reason}"
         is_silent = found.gate is None and getattr(found, "status", 0) is None
         if is_silent or site_of(found.url) not in self.sites:
             raise OutOfReach(self.reason)
-        if found.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            raise ValueError(self.reason)
 
     def answered(self, result: Result) -> str:
         """The status of a fetch that robots.txt allowed, or what came instead."""
+        if result.verdict is Verdict.UNKNOWN_UNREACHABLE:
+            return "unknown_unreachable"
         return str(result.status) if result.ok else f"{result.outcome} {result.status}"
 
     def direct(self, url: str) -> str:
@@ -9065,6 +9062,8 @@ class LiveRun(Run):
         name, _, ending = words.partition(" ")
         decision = self.bot.may_fetch(self.named(name) + ending, wait=False)
         self.look(decision)
+        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
+            return "unknown_unreachable"
         return decision.gate or "allowed"
 
     def group(self, name: str) -> str:
