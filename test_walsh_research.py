@@ -9906,7 +9906,7 @@ class TestAttestation:
         [
             (sys, "executable", None, "no process can be started"),
             (sys, "executable", "/nowhere/python", "no process can be started"),
-            (wr, "__file__", "/nowhere/walsh_research.py", "no process can import"),
+            (wr, "__file__", "/nowhere/walsh_research.py", "no process can be started"),
             (tempfile, "tempdir", "/nowhere/at/all", "no folder"),
             (socket, "getaddrinfo", lambda *ask: open("/nowhere/x"), "no folder, socket or thread"),
             (wr._thread, "start_new_thread", no_thread, "no folder, socket or thread"),

@@ -7882,9 +7882,6 @@ R1 exact UA on every request
   fetch //b.test/page
   agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
 
-R2 constant of spec 6
-  constant ROBOTS_TTL_SECONDS -> 86400
-
 R2 robots.txt is obeyed, whatever the spelling, and at a hop to another host
   fetch /denied -> blocklist /robots.txt denied:R2
   fetch /x/../denied -> denied:R2
@@ -7893,6 +7890,7 @@ R2 robots.txt is obeyed, whatever the spelling, and at a hop to another host
   fetch /moved -> /moved /moved-1+1 //b.test/robots.txt+1 denied:R2
 
 R2 robots.txt of the target's scheme, host and port
+  constant ROBOTS_TTL_SECONDS -> 86400
   serve http://site.test/robots.txt 200 User-agent: * | Disallow: /page
   serve //site.test:8080/robots.txt 404
   fetch http://site.test/page -> blocklist http://site.test/robots.txt denied:R2
@@ -7907,15 +7905,6 @@ R2 404, 500 and no answer deny nothing
   fetch //b.test/denied -> //b.test/robots.txt //b.test/denied fetched
   serve //c.test/robots.txt 0
   fetch //c.test/denied -> //c.test/robots.txt //c.test/robots.txt+1 //c.test/denied+2 fetched
-
-R2 what is unreachable may defer for thirty days, and is asked for every five minutes
-  new_bot {"unreachable": "defer"}
-  serve /robots.txt 500
-  fetch /page -> blocklist /robots.txt deferred:R2
-  wait 310
-  fetch /page -> /robots.txt deferred:R2
-  wait 2592000
-  fetch /page -> blocklist /robots.txt /page+1 fetched
 
 R2 a copy outlives repeated 500s, and its process
   fetch /denied -> blocklist /robots.txt denied:R2
@@ -7950,7 +7939,7 @@ R2 robots.txt that is busy backs off, holds its host, and drops nobody
   wait 20
   fetch /page -> /robots.txt+290 /page+291 fetched
 
-R2a vectors 12.1, robots group selection
+R2a vectors 12.1, robots group selection, and random texts
   group User-agent: * | Disallow: /a |  | User-agent: Walsh-Research | Disallow: /b -> \
 Walsh-Research
   group User-agent: * | Disallow: /a -> *
@@ -7958,15 +7947,13 @@ Walsh-Research
 walsh-research
   group User-agent: Googlebot | Disallow: / -> None
   group User-agent: WALSH-RESEARCH | Disallow: /z -> WALSH-RESEARCH
-
-R2a random texts: whose rules are ours
   compare agents -> alike
 
 R2a named Walsh-Research group overrides `*`
   facts /star-only -> blocklist /robots.txt /star-only allowed_implicit by Walsh-Research, None
   facts /wild/open -> /wild/open+1 allowed_explicit by Walsh-Research, 9
 
-R2b vectors 12.2, robots path matching
+R2b vectors 12.2, robots path matching, and random texts
   rules Disallow: /research/bots/dogfood-disallow | /research/bots/dogfood-disallow.html -> DENY
   rules Disallow: /research/bots/dogfood-disallow | research/bots -> ALLOW
   rules Disallow: / | /anything -> DENY
@@ -7975,8 +7962,6 @@ R2b vectors 12.2, robots path matching
   rules Disallow: /a | Allow: /a | /a/x -> ALLOW
   rules Disallow: /*.pdf$ | /docs/report.pdf -> DENY
   rules Disallow: /*.pdf$ | /docs/report.pdf?x=1 -> ALLOW
-
-R2b random texts: the verdict
   compare rules -> alike
 
 R2c never under-blocks: what `*` expands to counts
@@ -7985,15 +7970,11 @@ R2c never under-blocks: what `*` expands to counts
   rules Disallow: /a* | Allow: /a/b | /a/b/c -> DENY
   fetch /wild/open.pdf -> blocklist /robots.txt denied:R2
 
-R2d fractions and the largest count, what is no number does not
-  delay User-agent: * | Crawl-delay: 9 | User-agent: walsh | Crawl-delay: 0.5 -> 0.5
-  delay User-agent: * | Crawl-delay: 5 | Crawl-delay: 2 -> 5.0
-  delay User-agent: * | Crawl-delay: soon -> None
-
-R2d Crawl-delay of the named group spaces requests
-  serve /robots.txt 200 User-agent: * | Crawl-delay: 3 | User-agent: walsh | Crawl-delay: 7
+R2d Crawl-delay of the named group spaces requests, the largest number
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 9 | User-agent: walsh | Crawl-delay: 6.5 | \
+Crawl-delay: 2 | Crawl-delay: soon
   fetch /page -> blocklist /robots.txt /page fetched
-  fetch /page -> /page+7 fetched
+  fetch /page -> /page+6 fetched
 
 R2d Crawl-delay of minutes, in the next process too, for http as for https
   serve /robots.txt 200 User-agent: * | Crawl-delay: 240
@@ -8018,10 +7999,8 @@ R2d Crawl-delay beyond what a run may wait
   new_process
   fetch /page -> /page+10 fetched
 
-R3 constant of spec 6
-  constant BLOCKLIST_REFRESH -> PT6H
-
 R3 vectors 12.6, durations
+  constant BLOCKLIST_REFRESH -> PT6H
   parse_duration PT6H -> 21600.0
   parse_duration PT30M -> 1800.0
   parse_duration P1D -> 86400.0
@@ -8091,15 +8070,9 @@ R3b retain last list on transient fetch failure
   wait 25200
   new_process
   fetch //blocked.test/ -> blocklist denied:R3
-  sent if-none-match "list-1" -> yes
+  sent if-none-match: "list-1" -> True
   wait 25200
   refuse blocklist 302 Location https://wal.sh.evil.test/page
-  fetch //blocked.test/ -> blocklist denied:R3
-  wait 25200
-  serve blocklist 404
-  fetch //blocked.test/ -> blocklist denied:R3
-  wait 25200
-  serve blocklist 500
   fetch //blocked.test/ -> blocklist denied:R3
   wait 25200
   serve blocklist 200 no JSON
@@ -8145,10 +8118,7 @@ R3c schema-invalid document is rejected; prior list retained; also of another ma
   relist {"schema": null}
   fetch //blocked.test/ -> blocklist schema+1 denied:R3
   wait 25200
-  relist {"contract": "walsh-research-blocklist/v2", "schema": {}, "blocked": []}
-  fetch //blocked.test/ -> blocklist denied:R3
-  wait 25200
-  relist {"contract": "walsh-research-blocklist/v10"}
+  relist {"contract": "walsh-research-blocklist/v10", "schema": {}, "blocked": []}
   fetch //blocked.test/ -> blocklist denied:R3
   wait 25200
   relist {"contract": "walsh-research-blocklist/v0"}
@@ -8156,37 +8126,33 @@ R3c schema-invalid document is rejected; prior list retained; also of another ma
   wait 25200
   relist {"contract": "walsh-research-blocklist/v3"}
   fetch //blocked.test/ -> blocklist denied:R3
-  fetch /page -> /robots.txt /page fetched
 
 R3c each keyword of the schema
   keywords -> none
-
-R4 constant of spec 6
-  constant MIN_REQUEST_INTERVAL -> 1.0
 
 R4 at most one request per second and host, redirects included, by whatever spelling
   fetch /page -> blocklist /robots.txt /page fetched
   fetch /redirected -> /redirected+1 /allowed+2 fetched
   fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page fetched
   fetch HTTPS://SITE.test:443/page -> //site.test:443/page+1 fetched
-  fetch //wal.sh/bot/ -> //wal.sh/robots.txt //wal.sh/bot/+1 fetched
 
 R4 a permission is paced as a request; the second behind one's own is waited for
   new_bot {"max_wait": 0}
-  claim /page -> blocklist /robots.txt allowed
+  may_fetch /page -> blocklist /robots.txt allowed
   wait 2
   fetch /redirected -> /redirected /allowed+1 fetched
 
 R4 serial: two threads, two hosts, one request at a time
+  slow 0.1
   threads //a.test/page //b.test/page -> 1
 
 R4 the next process keeps the pace of the last
+  constant MIN_REQUEST_INTERVAL -> 1.0
   fetch /page -> blocklist /robots.txt /page fetched
   new_process
   fetch /page.md -> /page.md+1 fetched
 
 R4 many targets of some hosts, one of them silent, at the pace of each
-  new_bot {"rand": 1}
   serve //b.test/page 0
   run /page /page.md //b.test/page //b.test/page.md -> blocklist /robots.txt /page \
 //b.test/robots.txt //b.test/page //b.test/page+1 /page.md+1 //b.test/page.md+2 //b.test/page+3 \
@@ -8206,10 +8172,14 @@ R4c first request to unseen host not delayed
   fetch /page -> blocklist /robots.txt /page fetched
   fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
 
-R5 constants of spec 6
+R5 exponential, capped at 60 s
   constant DEFAULT_MAX_RETRIES -> 5
   constant DEFAULT_BACKOFF_BASE -> 1.0
   constant BACKOFF_CAP -> 60
+  longest_delay 0 -> 1.0
+  longest_delay 5 -> 32.0
+  longest_delay 6 -> 60.0
+  longest_delay 7 -> 60.0
 
 R5 vectors 12.5, retry after
   retry_after 120 -> 120.0
@@ -8220,14 +8190,7 @@ R5 vectors 12.5, retry after
   retry_after Saturday, 23-May-26 00:00:30 GMT -> 30.0
   retry_after Sat May 23 00:00:30 2026 -> 30.0
 
-R5 exponential, capped at 60 s
-  longest_delay 0 -> 1.0
-  longest_delay 5 -> 32.0
-  longest_delay 6 -> 60.0
-  longest_delay 7 -> 60.0
-
 R5 503: five retries with full jitter on the schedule, and an hour's hold
-  new_bot {"cache_dir": null}
   back_offs /busy -> failed:R5 spread
   fetch //h1.test/page -> deferred:R5
   fetch /busy
@@ -8237,7 +8200,6 @@ R5 503: five retries with full jitter on the schedule, and an hour's hold
   fetch /page -> /page+290 fetched
 
 R5 429 at a hop, and no answer: the schedule
-  new_bot {"rand": 1}
   chain /moved 1 //b.test/busy
   serve //b.test/busy 429
   fetch /moved -> blocklist /robots.txt /moved //b.test/robots.txt //b.test/busy //b.test/busy+1 \
@@ -8249,9 +8211,6 @@ R5 429 at a hop, and no answer: the schedule
 R5 429: Retry-After in place of the schedule
   refuse /busy 429 Retry-After 90
   fetch /busy -> blocklist /robots.txt /busy /busy+90 /busy+180 /busy+270 deferred:R5
-  refuse //b.test/busy 503 Retry-After 0
-  fetch //b.test/busy -> //b.test/robots.txt //b.test/busy //b.test/busy+1 //b.test/busy+2 \
-//b.test/busy+3 //b.test/busy+4 //b.test/busy+5 failed:R5
 
 R5 Retry-After of an hour as a date, of days as seconds, whatever process comes
   refuse /busy 429 Retry-After Sat, 23 May 2026 01:00:00 GMT
@@ -8270,10 +8229,7 @@ R5 Retry-After of an hour as a date, of days as seconds, whatever process comes
   fetch /page -> /robots.txt+290 /page+291 fetched
 
 R6 no unexpected URL fetched (no recursion)
-  fetch /page -> blocklist /robots.txt /page fetched
-  fetch /page.md -> /page.md+1 fetched
-  fetch /feed.xml -> /feed.xml+1 fetched
-  discover /page -> /page+1 /llms.txt+2 feed:0 llms.txt:2 sitemap:0
+  discover /page -> blocklist /robots.txt /page /llms.txt+1 feed:0 llms.txt:2 sitemap:0
 
 R6 no image, script, style or font is downloaded, nor anything of a private address
   find /picture.png PNG -> blocklist /robots.txt /picture.png 0 read 0 kept
@@ -8299,12 +8255,12 @@ R7 conditional GET yields 304 when ETag unchanged, in the next process too
   fetch /allowed -> /allowed+1 unchanged
   new_process
   fetch /allowed -> /allowed+1 unchanged
-  sent if-none-match "allowed-1" -> yes
-  sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes
+  sent if-none-match: "allowed-1" -> True
+  sent if-modified-since: Sat, 23 May 2026 00:00:00 GMT -> True
   serve /allowed 200 another page
   fetch /allowed -> /allowed+1 fetched
   fetch /allowed -> /allowed+1 fetched
-  sent if-none-match "allowed-1" -> absent
+  sent if-none-match -> False
 
 R7 a weak ETag comes back byte for byte, a Last-Modified alone, each to the URL that gave it
   fetch /weak -> blocklist /robots.txt /weak fetched
@@ -8312,7 +8268,7 @@ R7 a weak ETag comes back byte for byte, a Last-Modified alone, each to the URL 
   refuse /dated 200 Last-Modified Sat, 23 May 2026 00:00:00 GMT
   fetch /dated -> /dated+1 fetched
   fetch /dated -> /dated+1 fetched
-  sent if-modified-since Sat, 23 May 2026 00:00:00 GMT -> yes
+  sent if-modified-since: Sat, 23 May 2026 00:00:00 GMT -> True
   fetch /redirected -> /redirected+1 /allowed+2 fetched
   fetch /redirected -> /redirected+1 /allowed+2 unchanged
 
@@ -8339,21 +8295,20 @@ R8 a failure has a floor too; what was put off is due when it said
   run /nothing /busy -> /busy skipped deferred:R5
 
 R9 markdown asked for first, read by the generic rule, and only where the answer is markdown
-  links /page.md -> blocklist /robots.txt /page.md //example.org/1 //example.org/2
-  sent accept text/markdown -> yes
-  links /page -> /page+1
-  sent accept text/markdown -> yes
+  fetch /page -> blocklist /robots.txt /page fetched
+  sent accept: text/markdown -> True
   refuse /notes 200 Content-Type text/x-markdown
-  links /notes -> /notes+1 //example.org/never
+  discover /notes -> /notes+1 /llms.txt+2 markdown:1 llms.txt:2 sitemap:0
+  serve /both 200 <link rel=alternate type=text/markdown href=/1> | \
+<link rel=alternate type=application/rss+xml href=/2> | [never](https://example.org)
+  discover /both -> /both+1 /llms.txt+2 feed:0 markdown:0 llms.txt:2 sitemap:0
 
 R9 a feed, then markdown, then llms.txt
   discover /feed.xml -> blocklist /robots.txt /feed.xml feed:1 sitemap:0
   discover /page.md -> /page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0
 
-R10 constant of spec 6
-  constant SCHEMA_TTL_SECONDS -> 604800
-
 R10 no inline schema: the standalone one, kept for 7 days, then kept stale
+  constant SCHEMA_TTL_SECONDS -> 604800
   relist {"schema": null}
   fetch //blocked.test/ -> blocklist schema+1 denied:R3
   relist {"blocked": [{"domain": "second.test"}]}
@@ -8381,10 +8336,8 @@ R11 the next process asks for no robots.txt, list or schema that is fresh
   new_process
   fetch /page -> blocklist /page fetched
 
-R12 constant of spec 6
-  constant STALE_HARD_CUTOFF -> 2
-
 R12 a stale entry blocks on its refresh
+  constant STALE_HARD_CUTOFF -> 2
   fetch /page -> blocklist /robots.txt /page fetched
   serve //b.test/robots.txt 404
   fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
@@ -8393,21 +8346,14 @@ R12 a stale entry blocks on its refresh
   fetch /page -> blocklist /page fetched
   wait 10
   fetch /denied -> /robots.txt denied:R2
-  sent if-none-match "robots-1" -> yes
+  sent if-none-match: "robots-1" -> True
   fetch //b.test/page -> //b.test/robots.txt denied:R2
-  serve /robots.txt 200 User-agent: * | Disallow: /page
-  wait 86390
-  fetch /page -> blocklist /page fetched
-  wait 10
-  fetch /page -> /robots.txt denied:R2
   relist {"blocked": [{"domain": "site.test"}]}
   wait 21600
   fetch /page -> blocklist denied:R3
 
-R13 constant of spec 6
-  constant SPEC_VERSION -> walsh-research-compliance/v1.3
-
 R13 the origin alone is tagged; the gates see the untagged URL
+  constant SPEC_VERSION -> walsh-research-compliance/v1.3
   serve //wal.sh/robots.txt 200 User-agent: * | Disallow: /*impl=
   new_bot {"tag": "walsh/research@afd2c01"}
   fetch /page?of=wal.sh -> blocklist{tag} /robots.txt /page?of=wal.sh fetched
@@ -8421,8 +8367,8 @@ PROCESSES = """\
 R1 exact UA on a CONNECT, and under TLS
   serve /wal.sh:443 200
   serve /c.test:443 200
-  by_proxy https://c.test/page -> /.well-known/walsh-research/blocklist.json /c.test:443 /page \
-/robots.txt /wal.sh:443 fetched
+  by_proxy https://c.test/page -> /c.test:443 /page /robots.txt \
+/wal.sh:443 blocklist fetched
   agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
 
 R4 real processes, two of them at once, keep a pace on disk
@@ -8431,16 +8377,12 @@ R4 real processes, two of them at once, keep a pace on disk
   process 0 /page.md /star-only -> /page.md /star-only fetched fetched
   paced 1.5 -> yes
 
-R4 real processes are at a host one after the other, to the end of an exchange
+R4 real processes are at a host one after the other, to the end of an exchange, and keep its hold
   refuse /busy?a 503 Retry-After 7200
   refuse /busy?b 503 Retry-After 7200
   process 0 /page -> /page /robots.txt blocklist fetched
   slow 1.5
   process 0 /busy?a /busy?b -> /busy deferred:R5 deferred:R5
-
-R5 real processes keep a hold of hours on disk
-  refuse /busy 503 Retry-After 7200
-  process 0 /busy -> /busy /robots.txt blocklist deferred:R5
   process 6000 /page -> deferred:R5
 
 R8 real processes ask once an hour unless they are told otherwise
@@ -8514,10 +8456,11 @@ class Run:
         for step in steps:
             asked, arrow, wanted = step.partition(" -> ")
             found = self.do(asked)
-            if arrow and found != wanted:
+            if not arrow:
+                continue
+            if found != wanted:
                 raise ValueError(f"{found} by {asked}, want {wanted}; {self.reason}")
-            if arrow:
-                observed.append(found)
+            observed.append(found)
         return " ".join(observed)
 
     def do(self, step: str) -> str:
@@ -8616,12 +8559,9 @@ def one_spelling(text: str) -> str:
 
 
 # A schema of R3c, a value that holds against it, and one that does not.
-SCHEMA_ROWS = r"""{"type":"string"} "a" 1
-{"type":"integer"} 1.0 1.5
+SCHEMA_ROWS = r"""{"type":"integer"} 1.0 1.5
 {"type":"number"} 1 true
 {"type":["array","null"]} null {}
-{"type":"object"} {} []
-{"type":"boolean"} false 0
 {"enum":[1,"a"]} 1.0 true
 {"const":{"a":[1,2]}} {"a":[1,2.0]} {"a":[2,1]}
 {"minimum":2} 2 1
@@ -8630,7 +8570,6 @@ SCHEMA_ROWS = r"""{"type":"string"} "a" 1
 {"exclusiveMaximum":2} 1 2
 {"multipleOf":0.01} 0.07 0.075
 {"minLength":2} "ab" "a"
-{"maxLength":2} "ab" "abc"
 {"pattern":"b"} "abc" "ac"
 {"pattern":"^a$"} "a" "a\n"
 {"pattern":"^\\d$"} "1" "\u0663"
@@ -8638,7 +8577,6 @@ SCHEMA_ROWS = r"""{"type":"string"} "a" 1
 {"maxItems":1} [1] [1,2]
 {"uniqueItems":true} [1,true] [1,1.0]
 {"minProperties":1} {"a":1} {}
-{"maxProperties":0} {} {"a":1}
 {"required":["a"]} {"a":1} {"b":1}
 {"dependentRequired":{"a":["b"]}} {"b":1} {"a":1}
 {"dependentSchemas":{"a":{"required":["b"]}}} {"b":1} {"a":1}
@@ -8654,8 +8592,7 @@ SCHEMA_ROWS = r"""{"type":"string"} "a" 1
 {"contains":{"const":1}} [2,1] [2]
 {"contains":{"const":1},"minContains":2} [1,1] [1,2]
 {"contains":{"const":1},"maxContains":1} [1,2] [1,1]
-{"prefixItems":[{"type":"string"}]} ["a",1] [1]
-{"prefixItems":[true],"items":{"type":"string"}} [1,"a"] ["a",1]
+{"prefixItems":[{"type":"number"}],"items":{"type":"string"}} [1,"a"] ["a","a"]
 {"items":{"type":"string"}} ["a"] ["a",1]
 {"properties":{"a":{"type":"string"}}} {"b":1} {"a":1}
 {"patternProperties":{"^a":{"type":"string"}}} {"b":1} {"ab":1}
@@ -8706,15 +8643,14 @@ class ScenarioRun(Run):
         return words
 
     def bot_of(self, **options: Any) -> Bot:
-        """A bot with the bot's own defaults but for what a simulation needs."""
+        """A bot with the bot's own defaults, but for what a simulation needs and loaded dice."""
         return Bot(
-            **{
-                "cache_dir": self.folder,
-                "transport": self.publisher,
-                "clock": self.clock,
-                "warn": self.log.append,
-                **options,
-            }
+            self.folder,
+            transport=self.publisher,
+            clock=self.clock,
+            rand=lambda: 1.0,
+            warn=self.log.append,
+            **options,
         )
 
     def short_url(self, url: str) -> str:
@@ -8760,15 +8696,9 @@ class ScenarioRun(Run):
     def group(self, text: str) -> str | None:
         return self.robots(text).group
 
-    def delay(self, text: str) -> float | None:
-        return self.robots(text).crawl_delay
-
-    def path(self, text: str) -> str:
-        text, _, path = text.rpartition(" | ")
-        return "ALLOW" if self.robots(text).allows(path) else "DENY"
-
     def rules(self, text: str) -> str:
-        return self.path("User-agent: * | " + text)
+        text, _, path = text.rpartition(" | ")
+        return "ALLOW" if self.robots("User-agent: * | " + text).allows(path) else "DENY"
 
     def keywords(self, text: str) -> str:
         """The rows of SCHEMA_ROWS whose last value holds too."""
@@ -8794,16 +8724,16 @@ class ScenarioRun(Run):
     def new_bot(self, options: str) -> None:
         import json
 
-        wanted = json.loads(options)
-        if "rand" in wanted:
-            wanted["rand"] = lambda: 1.0
-        self.bot = self.bot_of(**wanted)
+        self.bot = self.bot_of(**json.loads(options))
 
     def new_process(self, text: str) -> None:
         """Another bot with nothing of the first in memory; the disk alone is between them."""
         self.bot.close()
         self.clock = self.publisher.clock = VirtualClock(self.clock.now)
         self.bot = self.bot_of()
+
+    def slow(self, seconds: str) -> None:
+        self.publisher.latency = float(seconds)
 
     def wait(self, seconds: str) -> None:
         self.clock.sleep(float(seconds))
@@ -8837,7 +8767,7 @@ class ScenarioRun(Run):
         """The list is published with other fields; null leaves one out."""
         import json
 
-        others = "".join(f'{{"domain": "{number}.test"}},' for number in range(2000))
+        others = '{"domain": "other.test"},' * 2000
         self.list.update(json.loads(changes.replace("{2000 others}", others)))
         kept = {name: value for name, value in self.list.items() if value is not None}
         self.publisher.set_answer(self.long_url("blocklist"), json.dumps(kept))
@@ -8848,24 +8778,16 @@ class ScenarioRun(Run):
         return self.said(self.fetched(url))
 
     def may_fetch(self, url: str) -> str:
-        decision = self.bot.may_fetch(self.long_url(url), wait=False)
-        return decision.gate or "allowed"
+        return self.bot.may_fetch(self.long_url(url)).gate or "allowed"
 
     def facts(self, url: str) -> str:
         """What robots.txt said of a page that was fetched."""
         result = self.fetched(url)
         return f"{result.verdict} by {result.group}, {result.rule and result.rule.line}"
 
-    def claim(self, url: str) -> str:
-        return self.bot.may_fetch(self.long_url(url)).gate or "allowed"
-
     def run(self, urls: str) -> str:
         results = self.bot.run(map(self.long_url, urls.split()))
         return " ".join(map(self.said, results))
-
-    def links(self, url: str) -> str:
-        links = self.fetched(url).links
-        return " ".join(self.short_url(link.url) for link in links)
 
     def discover(self, url: str) -> str:
         sources = self.bot.discover(self.long_url(url))
@@ -8888,17 +8810,15 @@ class ScenarioRun(Run):
 
         Of 600,000 honest runs one says otherwise.
         """
-        urls = [f"https://h{number}.test{path}" for number in range(24)]
-        words = sorted(set(map(self.said, self.bot.run(urls))))
-        times = sorted((hit.url, hit.time) for hit in self.publisher.hits if hit.url in urls)
-        pauses = [later[1] - earlier[1] for earlier, later in zip(times[4::6], times[5::6])]
+        self.bot = Bot(None, transport=self.publisher, clock=self.clock)
+        results = list(self.bot.run(f"https://h{number}.test{path}" for number in range(24)))
+        pauses = [last.at - other.at for *_, other, last in (found.requests for found in results)]
         self.publisher.hits.clear()
-        words.append("spread" if max(pauses) - min(pauses) > 8 else f"pauses {pauses}")
-        return " ".join(words)
+        spread = "spread" if max(pauses) - min(pauses) > 8 else f"pauses {pauses}"
+        return " ".join([*set(map(self.said, results)), spread])
 
     def threads(self, urls: str) -> int:
         """The most requests at once where each URL has a bot and a thread of its own."""
-        self.publisher.latency = 0.1  # seconds
         targets = list(map(self.long_url, urls.split()))
         bots = [self.bot_of() for _ in targets]
         list(in_threads(Bot.fetch, bots, targets))
@@ -8907,11 +8827,11 @@ class ScenarioRun(Run):
 
     # The steps that look at what was asked.
 
-    def sent(self, text: str) -> str:
-        """Whether a header of the last request begins so."""
-        name, _, beginning = text.partition(" ")
-        value = self.publisher.hits[-1].headers.get(name, "absent")
-        return "yes" if value.startswith(beginning) else value
+    def sent(self, text: str) -> bool:
+        """Whether the last request had a header that begins so."""
+        headers = self.publisher.hits[-1].headers
+        self.reason = f"its headers were {headers}"
+        return any(f"{name}: {value}".startswith(text) for name, value in headers.items())
 
     def agents(self, text: str) -> str:
         return ", ".join(agents_of(self.publisher.hits))
@@ -8924,19 +8844,23 @@ class ScenarioRun(Run):
 # 19e. Real processes, sockets and clocks.
 
 CHILD = """\
-import importlib, sys, time
-folder, name, seconds, *arguments = sys.argv[1:]
+import marshal, sys, time
+seconds = float(sys.argv.pop(1))
 wall_clock = time.time
-time.time = lambda: wall_clock() + float(seconds)
-sys.path.append(folder)
-try:
-    module = importlib.import_module(name)
-except ImportError:
-    sys.exit(99)
-sys.exit(module.main(arguments))
+time.time = lambda: wall_clock() + seconds
+exec(marshal.load(sys.stdin.buffer))
 """
 COMPILING = _thread.allocate_lock()
 CHILD_TIMEOUT_SECONDS = 60.0  # ours: one that hangs must not hang the proof
+
+
+@cache
+def compiled_file(path: str) -> bytes:
+    """This file as its other processes run it: it is compiled once for all."""
+    import marshal
+
+    with open(path, encoding="utf-8") as file:
+        return marshal.dumps(compile(file.read(), path, "exec", dont_inherit=True))
 
 
 class BareTls:
@@ -8956,37 +8880,28 @@ class BareTls:
 class ProcessRun(ScenarioRun):
     """A scenario in which every fetch is a process of its own that imports this file."""
 
-    def __init__(self, bytecode: str = "") -> None:
+    def __init__(self) -> None:
         import socket
 
         with Sandbox() as reached:  # or there is no loopback, and nothing to close
             socket.create_connection(("127.0.0.1", reached.port)).close()
         super().__init__()
-        self.bytecode = bytecode or self.folder
         self.publisher = Sandbox(0.0).__enter__()
-        self.origin = Sandbox(0.0).__enter__()
-        self.origin.hits = self.publisher.hits
-        self.origin.answers = self.publisher.answers
         self.site = self.publisher.origin
-        self.short_names = {"blocklist": self.origin.origin + LIST_PATH, "/": self.site + "/"}
+        self.short_names = {"blocklist": self.site + LIST_PATH, "/": self.site + "/"}
 
     def close(self) -> None:
         self.publisher.__exit__()
-        self.origin.__exit__()
         super().close()
 
     def words_of(self, hits: Iterable[Hit], began_at: float) -> list[str]:
         return sorted(without_query(self.short_url(hit.url)) for hit in hits)
 
-    def slow(self, seconds: str) -> None:
-        self.publisher.latency = self.origin.latency = float(seconds)
-
     def by_proxy(self, url: str) -> str:
         """A fetch through a tunnel: a CONNECT is a request too."""
         transport = HttpTransport(proxies={"https": self.site})
         transport.tls_context = cast("ssl.SSLContext", BareTls())
-        bot = self.bot_of(cache_dir=None, transport=transport)
-        return self.said(bot.fetch(url))
+        return self.said(Bot(None, transport=transport, clock=self.clock).fetch(url))
 
     def process(self, text: str) -> str:
         """The command for each URL, all at once, so many seconds later by their wall clock."""
@@ -8999,36 +8914,25 @@ class ProcessRun(ScenarioRun):
         import json
         import subprocess
 
-        folder, file_name = os.path.split(os.path.abspath(__file__))
-        module = os.path.splitext(file_name)[0]
-        prefix = f"pycache_prefix={self.bytecode}"
-        python = [sys.executable or "", "-I", "-S", "-X", prefix, "-c", CHILD, folder, module]
-        options = ["--json", "--allow-private", "--origin", self.origin.origin]
-        environ = {"WALSH_RESEARCH_CACHE": self.folder}
-        for name, value in os.environ.items():
-            if not re.search("PROXY|HOME|CACHE|APPDATA", name.upper()):
-                environ[name] = value
+        python = [sys.executable or "", "-I", "-S", "-c", CHILD, seconds]
+        options = ["--json", "--allow-private", "--origin", self.site]
+        environ = {**os.environ, "WALSH_RESEARCH_CACHE": self.folder, "no_proxy": "*"}
         try:
-            with COMPILING:  # one child compiles for all
-                if not os.listdir(self.bytecode):
-                    subprocess.run([*python, "0", "--version"], capture_output=True)
+            with COMPILING:
+                program = compiled_file(__file__)
             done = subprocess.run(
-                [*python, seconds, *options, url],
-                stdin=subprocess.DEVNULL,
+                [*python, *options, url],
+                input=program,
                 capture_output=True,
                 env=environ,
                 timeout=CHILD_TIMEOUT_SECONDS,
             )
         except OSError as error:
             raise OutOfReach(f"no process can be started: {error}") from None
-        if done.returncode == 99:
-            raise OutOfReach(f"no process can import {__file__}")
         if not done.stdout:
-            errors = done.stderr.decode("utf-8", "replace")
-            raise ValueError(printable(errors[-300:]))
+            raise ValueError(str(done.stderr[-300:]))
         record = json.loads(done.stdout)
-        words = record["outcome"], record["gate"]
-        return ":".join(filter(None, words))
+        return ":".join(filter(None, (record["outcome"], record["gate"])))
 
     def paced(self, seconds: str) -> str:
         """Whether the last three requests came so far apart; a busy machine notes one late."""
@@ -9150,23 +9054,14 @@ def offline_checks(real_pace: bool = True) -> Iterator[Check]:
 
     Without `real_pace` no process is started and nobody waits: about a second.
     """
-    import shutil
-    import tempfile
-
-    bytecode = ""  # a folder for what the first child compiles
-    with suppress(OSError):
-        bytecode = tempfile.mkdtemp()
-    take = partial(measured, partial(ProcessRun, bytecode))
+    take = partial(measured, ProcessRun)
     checks = PROCESSES.split("\n\n") if real_pace else []
     try:
         real = in_threads(take, checks)  # the scenarios run while they wait
     except OutOfReach:  # as each of them says
         real = map(take, checks)
-    try:
-        yield from map(partial(measured, ScenarioRun), SCENARIOS.split("\n\n"))
-        yield from real
-    finally:
-        shutil.rmtree(bytecode, ignore_errors=True)
+    yield from map(partial(measured, ScenarioRun), SCENARIOS.split("\n\n"))
+    yield from real
 
 
 # 19g. R13: who runs this.
