@@ -75,9 +75,12 @@ if __name__ == "__main__":
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
+# What is imported in a function costs a start more than a millisecond, or is not everywhere.
 import _thread
+import binascii
 import codecs
 import collections
+import difflib
 import errno
 import hashlib
 import heapq
@@ -93,6 +96,9 @@ import signal
 import stat
 import sys
 import time
+import unicodedata
+import weakref
+import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from enum import Enum
@@ -432,7 +438,7 @@ LAST_SECOND = 253402300799  # the end of the year 9999
 
 def utc_moment(unix_seconds: float) -> datetime:
     """The whole second in UTC, within the years 1 to 9999."""
-    from datetime import datetime, timedelta  # a decision needs no calendar
+    from datetime import datetime, timedelta
 
     kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
@@ -484,7 +490,7 @@ def parse_duration(text: str) -> float:
 
 def parse_http_date(value: str, now: float) -> float | None:
     """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None where it is none."""
-    from email.utils import parsedate_tz  # most answers have no such date
+    from email.utils import parsedate_tz
 
     parts = re.fullmatch(HTTP_DATE, value) and parsedate_tz(value)
     if not parts:
@@ -633,7 +639,7 @@ def ipv4_literal(host: str) -> str | None:
 
 def last_ipv4(address: IPv6Address) -> IPv4Address:
     """The IPv4 address in the last 32 bits."""
-    from ipaddress import IPv4Address  # most runs meet none
+    from ipaddress import IPv4Address
 
     return IPv4Address(int(address) & 0xFFFFFFFF)
 
@@ -652,7 +658,7 @@ def normalize_host(host: str) -> str:
         return normalize_ipv6_host(host)
     name = host
     if "%" in name:  # an escape would hide a listed host
-        from urllib.parse import unquote  # hardly ever needed
+        from urllib.parse import unquote
 
         name = unquote(name)  # where it is no UTF-8, U+FFFD is no host character
     if not name.isascii():
@@ -882,7 +888,7 @@ PRIVATE_NAMES = {
 @cache
 def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     """The blocks with their reasons, longest first."""
-    from ipaddress import ip_network  # a decision from the cache needs none
+    from ipaddress import ip_network
 
     blocks = []
     for reason, texts in ADDRESS_BLOCKS.items():
@@ -904,7 +910,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
 
 def address_refusal(address_text: str) -> str:
     """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises."""
-    from ipaddress import ip_address  # a decision from the cache needs none
+    from ipaddress import ip_address
 
     shown = printable(address_text, 80)
     if "%" in address_text:
@@ -1251,7 +1257,7 @@ def parse_json(body: bytes, what: str) -> Any:
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
     """
-    import json  # only where a document arrives
+    import json
 
     brackets = body.count(b"[") + body.count(b"{")
     most = max(FREE_JSON_BRACKETS, len(body) // LEAST_BYTES_PER_BRACKET)
@@ -1279,7 +1285,7 @@ def python_part(found: re.Match[str]) -> str:
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
     """ValueError where it is none, or where `re` has no word for it."""
-    import warnings  # only where a schema is compiled
+    import warnings
 
     try:
         with warnings.catch_warnings():
@@ -1345,7 +1351,7 @@ def has_type(wanted: Any, value: Any) -> bool:
 
 def is_multiple(step: Any, value: Any) -> bool:
     """As JSON writes the numbers: 0.07 is a multiple of 0.01, which binary fractions deny."""
-    from fractions import Fraction  # only for this keyword
+    from fractions import Fraction
 
     if not -math.inf < value < math.inf:
         return False
@@ -1580,7 +1586,7 @@ class CompiledSchema:
 
     def _resolve(self, reference: str) -> Any:
         """The schema of this document that a $ref names."""
-        from urllib.parse import unquote, urljoin  # only where a schema is compiled
+        from urllib.parse import unquote, urljoin
 
         own_id = self._root.get("$id", "").partition("#")[0]
         name, _, fragment = urljoin(own_id, reference).partition("#")
@@ -1688,8 +1694,7 @@ def label_key(label: str) -> str:
 
     The form is IDNA's, but sharp s stays itself: its punycode is another name than that of `ss`.
     """
-    import stringprep  # only for names beyond ASCII
-    import unicodedata
+    import stringprep
 
     if label.startswith("xn--"):
         with suppress(UnicodeError):
@@ -1712,7 +1717,7 @@ def blocklist_key(text: str) -> str:
     True
     """
     if "%" in text:
-        from urllib.parse import unquote  # hardly ever needed
+        from urllib.parse import unquote
 
         text = unquote(text)
     host = next(HOST_WITHIN.finditer(text))[1]
@@ -1737,8 +1742,6 @@ def listed_key(domain: str) -> tuple[str, bool]:
     if len(domain) > MAX_BLOCKLIST_KEY:
         return "", False
     if not domain.isascii():
-        import unicodedata  # only for names beyond ASCII
-
         # A mark that prints as nothing hides no opt-out.
         domain = "".join([mark for mark in domain if unicodedata.category(mark) != "Cf"])
     key = blocklist_key(domain)
@@ -1879,7 +1882,7 @@ class HostRecord(NamedTuple):
 
 
 def roll() -> float:
-    import random  # slow to import, and most runs never back off
+    import random
 
     return random.random()
 
@@ -2250,7 +2253,7 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
-    from urllib.parse import quote  # few requests are tagged
+    from urllib.parse import quote
 
     before, hash_mark, fragment = url.partition("#")
     address, _, query = before.partition("?")
@@ -2691,11 +2694,11 @@ class CacheLock:
         file = self._file = open(path, "ab", buffering=0, opener=open_privately)
         try:
             if sys.platform == "win32":
-                import msvcrt  # Windows only
+                import msvcrt
 
                 msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
             else:
-                import fcntl  # POSIX only
+                import fcntl
 
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except LOCK_IS_TAKEN:
@@ -3198,7 +3201,6 @@ def header_pairs(answer: HTTPResponse) -> list[tuple[str, str]]:
 
 def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
-    import zlib
 
     decoder: Any = None
     for piece in pieces:
@@ -3276,7 +3278,7 @@ def look_up(host: str, seconds: float) -> tuple[list[str], str]:
 def environment_proxies() -> dict[str, str]:
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
-    from urllib.request import getproxies_environment  # slow to load
+    from urllib.request import getproxies_environment
 
     return getproxies_environment()
 
@@ -3306,7 +3308,6 @@ def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
 def proxy_headers(proxy: UrlParts) -> dict[str, str]:
     if not proxy.userinfo:
         return {}
-    import binascii
     from urllib.parse import unquote_to_bytes
 
     user, _, password = proxy.userinfo.partition(":")
@@ -4786,7 +4787,7 @@ def is_number(value: Any) -> bool:
 
 
 def log_warning(line: str) -> None:
-    import logging  # slow to import; most runs have nothing to warn of
+    import logging
 
     logging.getLogger("walsh_research").warning("%s", line)
 
@@ -5958,7 +5959,7 @@ class XmlEntries:
 
     def read(self, pieces: Iterable[bytes]) -> Iterator[Fields]:
         """Each entry as soon as it is complete. ValueError, with the position, where it breaks."""
-        from xml.parsers import expat  # C, and nothing else of the xml package
+        from xml.parsers import expat
 
         parser = self.parser = expat.ParserCreate("utf-8")
         parser.UseForeignDTD(True)  # an entity that nobody declared is then no error
@@ -6105,7 +6106,6 @@ URL_LINE = lazy_re(r"(?i)\s*(https?://[^\s/?#]\S*)\s*")
 def unpacked(body: bytes) -> Iterator[bytes]:
     """What a gzip holds. ValueError where it breaks or passes a bound."""
     import gzip
-    import zlib
 
     stream = gzip.GzipFile(fileobj=io.BytesIO(body))
     size_bytes = 0
@@ -7042,8 +7042,7 @@ class Bot(Fetcher):
         folder = self._cache.folder
         if folder is not None:
             return folder if self._cache.store("probe", "", {}) else ""
-        import tempfile  # only for a bot in memory
-        import weakref
+        import tempfile
 
         try:
             folder = tempfile.mkdtemp(prefix="walsh-research-")
@@ -9624,7 +9623,7 @@ def tool_answer(
     `said` is ours alone, `fields` are as the tool's outputSchema has them, and `foreign` is what
     a site wrote: a text, or JSON-ready data.
     """
-    import json  # only for harnesses
+    import json
 
     texts = [said]
     if foreign:
@@ -10033,7 +10032,7 @@ class McpServer(SystemClock):
     """
 
     def __init__(self, source: Any, sink: Any, allow_private: bool = False) -> None:
-        import threading  # only for harnesses
+        import threading
 
         self.transport = HarnessTransport(allow_private, self._is_cancelled)
         # A buffer of our own: at its end the interpreter wants the lock of stdin's.
@@ -10117,7 +10116,7 @@ class McpServer(SystemClock):
 
     def _take(self, line: bytes) -> None:
         """One line: a pong, a note of what is cancelled, or a request that waits."""
-        import threading  # only for harnesses
+        import threading
 
         request_id = None
         try:
@@ -10154,7 +10153,7 @@ class McpServer(SystemClock):
 
     def _send(self, message: dict[str, Any]) -> None:
         """A line on stdout, in ASCII: some readers of lines end one at other letters, too."""
-        import json  # only for harnesses
+        import json
 
         line = json.dumps({"jsonrpc": "2.0", **message})
         with self._sink_lock:
@@ -10616,7 +10615,6 @@ NEAREST = {
 
 def nearest_option(name: str, attributes: Iterable[str]) -> str:
     """What helps whoever typed an option that is none."""
-    import difflib
 
     known = ["--" + attribute.replace("_", "-") for attribute in attributes]
     near = difflib.get_close_matches(name, known, 1, 0.8)
@@ -10935,7 +10933,7 @@ class Command:
         self.line(printable(text, MAX_DETAIL_CHARACTERS))
 
     def show_object(self, value: Any) -> None:
-        import json  # only where it is asked for
+        import json
 
         indent = None if self.options.json else 2
         self.line(json.dumps(value, allow_nan=False, indent=indent))
