@@ -3201,7 +3201,6 @@ def header_pairs(answer: HTTPResponse) -> list[tuple[str, str]]:
 
 def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
-
     decoder: Any = None
     for piece in pieces:
         while piece:
@@ -8140,6 +8139,11 @@ R4 a permission is paced as a request; the second behind one's own is waited for
   may_fetch /page -> blocklist /robots.txt allowed
   wait 2
   fetch /redirected -> /redirected /allowed+1 fetched
+
+R4 a permission waits for its turn, and the next request for its own
+  may_fetch /page -> blocklist /robots.txt allowed
+  may_fetch /page.md -> allowed
+  fetch /allowed -> /allowed+1 fetched
 
 R4 serial: two threads, two hosts, one request at a time
   slow 0.1
