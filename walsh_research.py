@@ -9313,7 +9313,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int, tick: Tick | No
             yield lost_finding(bot, assignment.mode, url, reason)
         while workers:
             for connection in wait(list(workers), STATUS_TICK_SECONDS):
-                yield from heard(bot, assignment.mode, workers, connection)
+                yield from receive(bot, assignment.mode, workers, connection)
             if tick:
                 tick()
     finally:
@@ -9334,7 +9334,7 @@ def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: dict[Any
     workers[ours] = Worker(process, collections.Counter(task.urls))
 
 
-def heard(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) -> Findings:
+def receive(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) -> Findings:
     """What a worker says next. Of one that has ended, what it left undone has failed."""
     process, unfinished = workers[connection]
     try:
