@@ -15,6 +15,7 @@ import doctest
 import errno
 import faulthandler
 import functools
+import gc
 import gzip
 import http.client
 import http.server
@@ -10542,6 +10543,7 @@ class TestBreaks:
         assert sum(row.is_real for row in ROWS) <= 4
         assert all(row.apply(SOURCE) != SOURCE for row in ROWS)
 
+    @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a broken copy may lose its locks
     @pytest.mark.parametrize("row", QUICK_ROWS, ids=lambda row: f"{row.clause} {row.name}")
     def test_a_broken_copy_does_not_attest_its_clause(self, row, tmp_path):
         module = broken_module(row, tmp_path / "walsh_research.py")
@@ -10552,6 +10554,8 @@ class TestBreaks:
         # Two threads of a busy machine may go one after the other by themselves, so all are thrice.
         outcomes = (module.measured(start, check).outcome for check in checks[::-1] * 3)
         first = next(outcome for outcome in outcomes if outcome != "pass")
+        if row.name == "threads go beside each other":
+            gc.collect()  # else a lost lock would be a warning of another test
         assert first == "fail"
 
 
