@@ -2593,7 +2593,6 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 if TYPE_CHECKING:
     Environ = Mapping[str, str]
-    Data = dict[str, Any]
     Warn = Callable[[str], None]
     WallTime = Callable[[], float]  # Unix seconds
 
