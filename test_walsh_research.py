@@ -62,10 +62,11 @@ import walsh_research as wr
 
 # What is used or replaced here of what is not public: a test of the house keeps the list.
 INTERNAL_NAMES = """
-    CACHE_FORMAT CONNECTION Cache Check GRACE_SECONDS HttpTransport MAX_XML_COUNTS PROCESSES
-    PlainUnpickler ProcessRun SCENARIOS ScenarioRun VirtualClock address_refusal default_cache_dir
+    CACHE_FORMAT CONNECTION Cache Check GRACE_SECONDS HttpTransport LoopbackRun MAX_XML_COUNTS
+    PlainUnpickler ProcessRun ScenarioRun VirtualClock address_refusal default_cache_dir
     detect_identity entry_digest harness_bot live_checks measured offline_checks parse_ask_answer
-    parse_json parse_schema resolve_url robots2_chain robots2_gate robots2_use scope_covers wire_url
+    parse_json parse_schema resolve_url robots2_chain robots2_gate robots2_use scope_covers
+    wire_url
 """.split()
 MODULE = Path(wr.__file__).resolve()
 NOW = 1779494400.0  # 23 May 2026 00:00:00 GMT
@@ -10171,6 +10172,11 @@ LIVE_CASES = {  # what is otherwise at the origin, and how the checks begin that
 }
 
 
+def checks_of(start):
+    """The texts of the checks of a kind."""
+    return start.checks.split("\n\n")
+
+
 def attested(monkeypatch, checks, live=()):
     monkeypatch.setattr(wr, "offline_checks", lambda real_pace=True: iter(checks))
     return wr.attest(live=[wr.Check(*row) for row in live])
@@ -10181,7 +10187,7 @@ class TestSelfTest:
 
     @pytest.mark.parametrize("section, step", PROOF_VECTORS)
     def test_each_vector_of_the_specification_is_a_step(self, section, step):
-        [check] = [check for check in wr.SCENARIOS.split("\n\n") if f"vectors {section}," in check]
+        [check] = [check for check in checks_of(wr.ScenarioRun) if f"vectors {section}," in check]
         steps = check.replace(" |  |", " |").replace("-> blocklist ", "-> ").split("\n  ")
         assert step in [re.sub("-> //.*txt allowed", "-> allowed", line) for line in steps]
 
@@ -10190,7 +10196,7 @@ class TestSelfTest:
         clause, value = CONSTANTS[name]
         assert getattr(wr, name) == value
         monkeypatch.setattr(wr, name, value * 2)
-        [check] = [check for check in wr.SCENARIOS.split("\n\n") if f" {name} ->" in check]
+        [check] = [check for check in checks_of(wr.ScenarioRun) if f" {name} ->" in check]
         found = wr.measured(wr.ScenarioRun, check)
         assert found.outcome == "fail" and found.clause == clause and f"{value}" in found.observed
 
@@ -10230,7 +10236,8 @@ class TestSelfTest:
         checks = list(wr.offline_checks())
         skipped = [check for check in checks if check.outcome != "pass"]
         assert {check.outcome for check in skipped} == {"skip"} and len(checks) > 50
-        assert len(skipped) == 1 + len(wr.PROCESSES.split("\n\n"))
+        real = checks_of(wr.LoopbackRun) + checks_of(wr.ProcessRun)
+        assert len(skipped) == 1 + len(real)
         assert all(check.observed.endswith("can't start new thread") for check in skipped)
         document = attested(monkeypatch, checks)
         assert not document["conformant"] and not document["requirements"]["R4"]
@@ -10350,7 +10357,7 @@ class TestAttestation:
     )
     def test_what_processes_show_is_a_skip_without_them(self, monkeypatch, owner, name, value, why):
         monkeypatch.setattr(owner, name, value)
-        found = wr.measured(wr.ProcessRun, wr.PROCESSES.split("\n\n")[1])
+        found = wr.measured(wr.ProcessRun, checks_of(wr.ProcessRun)[0])
         assert found.outcome == "skip" and found.observed.startswith(why)
 
     def test_attest_prints_the_document_and_exits_1_where_it_denies(self, monkeypatch):
@@ -10547,12 +10554,11 @@ class TestBreaks:
     @pytest.mark.parametrize("row", QUICK_ROWS, ids=lambda row: f"{row.clause} {row.name}")
     def test_a_broken_copy_does_not_attest_its_clause(self, row, tmp_path):
         module = broken_module(row, tmp_path / "walsh_research.py")
-        text, start = module.SCENARIOS, module.ScenarioRun
-        if row.is_real:
-            text, start = module.PROCESSES, module.ProcessRun
-        checks = [check for check in text.split("\n\n") if check.startswith(row.clause + " ")]
+        starts = (module.LoopbackRun, module.ProcessRun) if row.is_real else (module.ScenarioRun,)
+        pairs = [(start, check) for start in starts for check in checks_of(start)]
+        pairs = [pair for pair in pairs if pair[1].startswith(row.clause + " ")]
         # Two threads of a busy machine may go one after the other by themselves, so all are thrice.
-        outcomes = (module.measured(start, check).outcome for check in checks[::-1] * 3)
+        outcomes = (module.measured(*pair).outcome for pair in pairs[::-1] * 3)
         first = next(outcome for outcome in outcomes if outcome != "pass")
         if row.name == "threads go beside each other":
             gc.collect()  # else a lost lock would be a warning of another test

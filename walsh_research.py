@@ -7679,7 +7679,8 @@ class Sandbox:
     `with Sandbox() as sandbox` is a server on loopback, at `.origin`; as a bot's transport, a
     Sandbox answers in memory, for every host alike. `.hits` has one record per request received.
     `.answers[path] = (status, headers, body)` changes what it answers (a whole URL goes before a
-    path); a status of 0 is no HTTP answer at all. A page is also there as .html and as .md.
+    path); one of status 0 is sent as it stands, and in memory it is none at all. A page is also
+    there as .html and as .md.
     `crawl_delay` stands in its robots.txt, `latency` is how long each answer takes, both in
     seconds; `.most_at_once` is how many requests it had under way at the same time.
     """
@@ -7787,6 +7788,7 @@ class Sandbox:
         url = f"{self.origin}/{handler.path.lstrip('/')}"
         status, headers, body = self.receive(handler.command, url, handler.headers)
         if status == 0:
+            handler.wfile.write(body)
             handler.close_connection = True
             return
         handler.send_response(status)
@@ -8363,16 +8365,44 @@ R13 the origin alone is tagged; the gates see the untagged URL
   fetch //notwal.sh/page -> //notwal.sh/robots.txt //notwal.sh/page fetched
   fetch //www.wal.sh/page -> //www.wal.sh/robots.txt //www.wal.sh/page fetched"""
 
-# These take a server on loopback, and most of them the command in processes of its own, which begin
-# so many seconds later by their wall clock. Requests stand in alphabetical order, without times.
-PROCESSES = """\
-R1 exact UA on a CONNECT, and under TLS
+# These take a server on loopback. Requests stand in alphabetical order, without times.
+WIRES = """\
+R1 exact UA on a CONNECT, under TLS and by a plain proxy, which alone sees its credentials
   serve /wal.sh:443 200
   serve /c.test:443 200
   by_proxy https://c.test/page -> /c.test:443 /page /robots.txt \
 /wal.sh:443 blocklist fetched
+  sent proxy-authorization -> False
+  serve /http://b.test/page 200
+  by_proxy http://b.test/page -> /http://b.test/page /http://b.test/robots.txt /wal.sh:443 \
+blocklist fetched
+  sent proxy-authorization: Basic dTpwQHNz -> True
   agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
 
+R3b an answer counts only where it came whole
+  wire HTTP/1.1 200 | Content-Length: 5 |  | hello -> fetched 1 hello
+  wire HTTP/1.1 100 Go on |  | HTTP/1.1 200 OK | Content-Encoding : gzip | A b: 1 |  | {gzip} -> \
+fetched 1 hello
+  wire HTTP/1.1 200 |  | hello -> fetched 1 hello
+  wire HTTP/1.1 200 | Transfer-Encoding: chunked |  | 5 | hello | 0 |  |  -> fetched 1 hello
+  wire HTTP/1.1 200 | Content-Encoding: gzip | X: 1 |  2 |  | {gzip} -> fetched 1 hello
+  wire HTTP/1.1 200 | Content-Encoding: deflate, utf-8 |  | {deflate} -> fetched 1 hello
+  wire HTTP/1.1 204 | Transfer-Encoding: chunked |  |  -> fetched 1
+  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {gzip}{gzip}  -> fetched 1 hellohello
+  wire HTTP/1.1 200 | Content-Length: 6 |  | hello -> failed 6
+  wire HTTP/1.1 200 | Content-Length: 5 | Content-Length: 6 |  | hello -> failed 6
+  wire HTTP/1.1 200 | Content-Len gth: 5 |  | hello -> failed 6
+  wire HTTP/1.1 200 | Transfer-Encoding: chunked |  | 5 | hello |  -> failed 6
+  wire HTTP/1.1 200 | Transfer-Encoding: gzip |  | hello -> failed 6
+  wire HTTP/1.1 200 | no colon |  | hello -> failed 6
+  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {torn} -> failed 6
+  wire HTTP/1.1 200 | Content-Encoding: gzip |  | hello -> failed 6
+  wire HTTP/1.1 200 | Content-Encoding: br |  | hello -> failed 1
+  wire hello -> failed 6
+  wire  -> failed 6"""
+
+# These take the command in processes of its own, which begin so many seconds later by their clock.
+PROCESSES = """\
 R4 real processes, two of them at once, keep a pace on disk
   serve /robots.txt 200 User-agent: * | Crawl-delay: 1.5
   process 0 /allowed -> /allowed /robots.txt blocklist fetched
@@ -8450,6 +8480,7 @@ class OutOfReach(Exception):
 class Run:
     """The steps of one check: its methods, and the functions of this file that take a text."""
 
+    checks = ""  # of a kind, with an empty line between two
     reason = ""  # of the last result
 
     def take(self, steps: Iterable[str]) -> str:
@@ -8606,6 +8637,8 @@ SCHEMA_ROWS = r"""{"type":"integer"} 1.0 1.5
 
 class ScenarioRun(Run):
     """One scenario from its start: its own clock, publisher, cache folder and bot."""
+
+    checks = SCENARIOS
 
     def __init__(self) -> None:
         import json
@@ -8879,8 +8912,10 @@ class BareTls:
         return getattr(self.bare, name)
 
 
-class ProcessRun(ScenarioRun):
-    """A scenario in which every fetch is a process of its own that imports this file."""
+class LoopbackRun(ScenarioRun):
+    """A scenario over real sockets."""
+
+    checks = WIRES
 
     def __init__(self) -> None:
         import socket
@@ -8891,6 +8926,7 @@ class ProcessRun(ScenarioRun):
         self.publisher = Sandbox(0.0).__enter__()
         self.site = self.publisher.origin
         self.short_names = {"blocklist": self.site + LIST_PATH, "/": self.site + "/"}
+        self.bot = self.publisher.bot(clock=self.clock)
 
     def close(self) -> None:
         self.publisher.__exit__()
@@ -8900,10 +8936,30 @@ class ProcessRun(ScenarioRun):
         return sorted(without_query(self.short_url(hit.url)) for hit in hits)
 
     def by_proxy(self, url: str) -> str:
-        """A fetch through a tunnel: a CONNECT is a request too."""
-        transport = HttpTransport(proxies={"https": self.site})
+        """A fetch by way of a proxy; a CONNECT is a request too."""
+        proxy = self.site.replace("//", "//u:p%40ss@")
+        transport = HttpTransport(proxies={"all": proxy})
         transport.tls_context = cast("ssl.SSLContext", BareTls())
         return self.said(Bot(None, transport=transport, clock=self.clock).fetch(url))
+
+    def wire(self, text: str) -> str:
+        """What becomes of a page whose answer has these lines: outcome, attempts, text."""
+        import gzip
+
+        packed = gzip.compress(b"hello").decode("latin-1")
+        raw = text.replace(" | ", "\r\n").replace("{gzip}", packed).replace("{torn}", packed[:-1])
+        raw = raw.replace("{deflate}", zlib.compress(b"hello").decode("latin-1"))
+        self.publisher.answers["/wire"] = 0, {}, raw.encode("latin-1")
+        result = self.bot.fetch(self.site + "/wire", fresh=True)
+        self.reason = result.reason
+        self.publisher.hits.clear()
+        return f"{result.outcome} {result.attempts} {result.text}".strip()
+
+
+class ProcessRun(LoopbackRun):
+    """A scenario in which every fetch is a process of its own that imports this file."""
+
+    checks = PROCESSES
 
     def process(self, text: str) -> str:
         """The command for each URL, all at once, so many seconds later by their wall clock."""
@@ -9057,12 +9113,13 @@ def offline_checks(real_pace: bool = True) -> Iterator[Check]:
     Without `real_pace` no process is started and nobody waits: about a second.
     """
     take = partial(measured, ProcessRun)
-    checks = PROCESSES.split("\n\n") if real_pace else []
+    processes = ProcessRun.checks.split("\n\n") if real_pace else []
     try:
-        real = in_threads(take, checks)  # the scenarios run while they wait
+        real = in_threads(take, processes)  # the others run while they wait
     except OutOfReach:  # as each of them says
-        real = map(take, checks)
-    yield from map(partial(measured, ScenarioRun), SCENARIOS.split("\n\n"))
+        real = map(take, processes)
+    for start in (ScenarioRun, LoopbackRun):
+        yield from map(partial(measured, start), start.checks.split("\n\n"))
     yield from real
 
 
