@@ -62,11 +62,11 @@ import walsh_research as wr
 
 # What is used or replaced here of what is not public: a test of the house keeps the list.
 INTERNAL_NAMES = """
-    CACHE_FORMAT CONNECTION Cache Check GRACE_SECONDS HttpTransport LoopbackRun MAX_XML_COUNTS
-    PlainUnpickler ProcessRun ScenarioRun VirtualClock address_refusal default_cache_dir
-    detect_identity entry_digest harness_bot live_checks measured offline_checks parse_ask_answer
-    parse_json parse_schema resolve_url robots2_chain robots2_gate robots2_use scope_covers
-    wire_url
+    CACHE_FORMAT CONNECTION Cache Check GRACE_SECONDS HttpTransport LoopbackRun MAX_READ_BYTES
+    MAX_XML_COUNTS PlainUnpickler ProcessRun ScenarioRun VirtualClock address_refusal
+    default_cache_dir detect_identity entry_digest harness_bot live_checks measured
+    offline_checks parse_ask_answer parse_json parse_schema resolve_url robots2_chain
+    robots2_gate robots2_use scope_covers wire_url
 """.split()
 MODULE = Path(wr.__file__).resolve()
 NOW = 1779494400.0  # 23 May 2026 00:00:00 GMT
@@ -167,6 +167,11 @@ class World:
         self.at += found.seconds
         cut = len(found.body) > request.max_bytes
         return found._replace(body=found.body[: request.max_bytes], truncated=cut)
+
+    def hang(self, request):
+        """What a server says that says nothing in time."""
+        self.at += request.timeout + 0.01
+        return wr.TransportError("timed out")
 
     def asked(self, part=""):
         """The URLs that were requested, in order; of those that contain `part`."""
@@ -342,9 +347,13 @@ def command(*arguments, stdin="", timeout=60, python=(), **environment):
 
 
 def is_blocked(case):
+    """None where the next process would decide otherwise."""
     blocked = [{"domain": case["listed"]}]
     document = {"contract": "walsh-research-blocklist/v1", "schema": {}, "blocked": blocked}
-    return wr.Blocklist.from_document(document).blocks(case["host"]) is not None
+    held = wr.Blocklist.from_document(document)
+    lists = (held, wr.Blocklist.from_entry(held.to_entry()))
+    verdicts = [listed.blocks(case["host"]) is not None for listed in lists]
+    return verdicts[0] if verdicts[0] is verdicts[1] else None
 
 
 def none_where_refused(function, *arguments):
@@ -381,16 +390,6 @@ def outcomes(results):
 
 
 ROBOTS = A + "robots.txt"
-
-
-def fetched_by_day(world, count, urls, **options):
-    """A daily run, each by a new process: how often each URL was fetched."""
-    done = dict.fromkeys(urls, 0)
-    for day in range(count):
-        world.at = NOW + day * DAY
-        for result in world.bot(**options).run(urls):
-            done[result.url] += result.ok
-    return done
 
 
 def slow(seconds):
@@ -1020,17 +1019,9 @@ ROBOTS_ANSWERS = {
     "a redirect to another host": (moved(B + "r"), ("denied", "R2"), ("denied", "R2")),
     "a redirect to itself": (moved("/robots.txt"), ("fetched", None), ("fetched", None)),
     "a redirect without Location": (301, ("fetched", None), ("fetched", None)),
-    "a redirect to a private address": (
-        moved("http://10.0.0.1/r"),
-        ("fetched", None),
-        ("deferred", "R2"),
-    ),
-    "a redirect to a listed host": (
-        moved("https://listed.test/r"),
-        ("fetched", None),
-        ("deferred", "R2"),
-    ),
 }
+for place_ in ("http://10.0.0.1/r", "https://listed.test/r"):
+    ROBOTS_ANSWERS[place_] = moved(place_), ("fetched", None), ("deferred", "R2")
 
 
 class TestR2:
@@ -1045,7 +1036,7 @@ class TestR2:
             one.web.update({**pages, BLOCKLIST_URL: blocklist("listed.test")})
             result = one.bot(unreachable=unreachable).fetch(A)
             assert final(result) == wanted, result
-            if answered in (500, 502) or "no answer" in name or "private" in name:
+            if answered in (500, 502) or "no answer" in name or "10.0" in name:
                 assert result.verdict == "unknown_unreachable"
             if wanted[0] != "fetched":
                 assert A not in one.asked()
@@ -1459,7 +1450,7 @@ class TestR2c:
     def test_no_body_and_no_target_raises(self):
         rng = random.Random(11)
         parts = "User-agent: |*|\n|\r|Disallow:|Allow: |/|a|$|%|%4|\0|\xff|\ufeff|#| |9".split("|")
-        for _ in range(1500):
+        for _ in range(700):
             text = "".join(rng.choice(parts) for _ in range(rng.randrange(40)))
             for body in (text, text.encode("latin-1", "replace"), text.encode()):
                 robots = wr.RobotsTxt.parse(body)
@@ -1647,35 +1638,16 @@ class TestR3a:
 
     @given_rows(
         "listed, host, is_blocked",
-        ("itself", "example.com", "example.com", True),
-        ("a subdomain", "example.com", "a.b.example.com", True),
-        ("case", "example.com", "EXAMPLE.COM", True),
-        ("port", "example.com", "www.example.com:8443", True),
-        ("final dot", "example.com", "example.com.", True),
-        ("a longer label", "example.com", "notexample.com", False),
-        ("a prefix", "example.com", "example.com.evil.test", False),
         ("the domain above", "www.example.com", "example.com", False),
-        ("padding in the list", " .Example.COM. ", "www.example.com", True),
-        ("wildcard", "*.example.com", "example.com", True),
         ("a star behind blocks no top level", "example.*", "b.example", False),
         ("a URL in the list", "https://me@example.com:80/x?y", "example.com", True),
         ("a path in the list", "example.com/private", "example.com", True),
-        ("percent", "example.com", "%65xample.com", True),
-        ("U listed, A asked", "b\u00fccher.test", "www.xn--bcher-kva.test", True),
-        ("A listed, U asked", "XN--BCHER-KVA.test", "B\u00dcCHER.test", True),
-        ("NFD", "b\u00fccher.test", "bu\u0308cher.test", True),
-        ("stops of IDNA", "example.com", "www\u3002example\uff0ecom\uff61", True),
-        ("full width", "\uff45xample.com", "example.com", True),
         ("soft hyphen", "exam\u00adple.com", "example.com", True),
-        ("case that folds to two", "\u1fb3.test", "xn--mxaq.test", True),
-        ("sharp s", "stra\u00dfe.test", "xn--strae-oqa.test", True),
         ("capital sharp s", "FA\u1e9e.de", "xn--fa-hia.de", True),
-        ("sharp s is not ss", "stra\u00dfe.test", "strasse.test", False),
         ("nor is its punycode", "xn--zca.test", "ss.test", False),
         ("final sigma", "\u03b2\u03cc\u03bb\u03bf\u03c2.com", "xn--nxasmm1c.com", True),
         ("a joiner", "\u0932\u200d.test", "xn--v2b.test", True),
         ("refused by IDNA 2003", "\u05d00.test", "xn--0-zhc.test", True),
-        ("a label too long for IDNA", "example.com", "a" * 70 + "\u00fc.example.com", True),
         ("no punycode", "xn--\u00fc.example.com", "a.example.com", False),
         ("IPv4", "127.0.0.1", "127.0.0.1:80", True),
         ("IPv4 in hex", "0xC0.0.2.1", "192.0.2.1", True),
@@ -1683,7 +1655,6 @@ class TestR3a:
         ("IPv4 in full width", "\uff11\uff12\uff17.0.0.1", "127.0.0.1", True),
         ("no end of an IPv4", "1", "127.0.0.1", False),
         ("nor two", "0.1", "10.0.0.1", False),
-        ("IPv6", "2001:db8::1", "[2001:DB8:0::1]:443", True),
         ("IPv6 in brackets", "http://u@[2001:DB8::1]:80/x", "[2001:db8::1]", True),
         ("IPv4 in IPv6", "::ffff:192.0.2.1", "192.0.2.1", True),
         ("another IPv6", "2001:db8::1", "[2001:db8::2]", False),
@@ -1695,23 +1666,15 @@ class TestR3a:
         assert bool(held.blocks(host)) is is_blocked
         assert bool(from_cache(held).blocks(host)) is is_blocked
 
-    @given(
+    @pytest.mark.parametrize(
         "entry",
-        "",
-        ".",
-        "*",
-        "*.",
-        "a b.test",
-        "a..test",
-        "a,b.test",
-        "[::z]",
-        "1:2:3",
-        "http://",
-        "a\u2488test",
-        "a\u2488.test",
-        "a\u2026b.test",
-        "\u2100.test",
-        "x" * 2000 + ".example.com",
+        [
+            *(
+                "|.|*|*.|a b.test|a..test|a,b.test|[::z]|1:2:3|http://|a\u2488test|a\u2488.test|"
+                "a\u2026b.test|\u2100.test"
+            ).split("|"),
+            "x" * 2000 + ".example.com",
+        ],
         ids=range(15),
     )
     def test_what_cannot_be_a_domain_blocks_nothing_and_is_told(self, entry):
@@ -2041,17 +2004,9 @@ class TestR3c:
     @given_rows(
         "contract, is_adopted",
         ("major 1", "walsh-research-blocklist/v1", True),
-        ("a minor", "walsh-research-blocklist/v1.2", True),
-        ("major 10", "walsh-research-blocklist/v10", False),
         ("major 2", "walsh-research-blocklist/v2", False),
-        ("full width", "walsh-research-blocklist/v\uff11", False),
-        ("newline", "walsh-research-blocklist/v1\n", False),
-        ("a dot alone", "walsh-research-blocklist/v1.", False),
-        ("case", "Walsh-Research-Blocklist/v1", False),
         ("more before", "xwalsh-research-blocklist/v1", False),
-        ("a number", 1, False),
         ("a long number", 10**400, False),
-        ("null", None, False),
     )
     def test_only_contract_major_1_is_adopted_under_any_schema(self, contract, is_adopted):
         document = json.loads(blocklist("a.test", contract=contract, schema={}))
@@ -2143,91 +2098,97 @@ DOMAIN = r"^([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?\.)+[a-z]{2,}$"
 EMOJI = "\U0001f600"
 
 
+# Values that a keyword cannot have, or that are not implemented.
+REFUSED_VALUES = {
+    "unevaluatedItems": [True],
+    "unevaluatedProperties": [False],
+    "$vocabulary": [{}],
+    "$dynamicRef": ["#a"],
+    "$recursiveRef": ["#"],
+    "$schema": ["http://json-schema.org/draft-07/schema#"],
+    "$ref": ["https://x.test/s", "#/nowhere", "#nowhere"],
+    "$id": [1],
+    "$anchor": [1],
+    "$defs": [{"unused": {"minimum": "1"}}],
+    "type": ["text", [], ["null", "null"]],
+    "enum": [1],
+    "minimum": ["1"],
+    "multipleOf": [0, float("inf")],
+    "minLength": [-1],
+    "pattern": [1, "("],
+    "maxItems": [1.5],
+    "uniqueItems": [1],
+    "items": [[{}]],
+    "prefixItems": [[]],
+    "required": ["a", ["a", "a"]],
+    "dependentRequired": [{"a": "b"}],
+    "patternProperties": [{"[": {}}],
+    "properties": [{"a": 1}, {"a": {"$id": "x"}}, {"a": {"items": {"not": {"type": 1}}}}],
+    "allOf": [[]],
+}
+REFUSED_SCHEMAS = [{word: value} for word, values in REFUSED_VALUES.items() for value in values]
+REFUSED_SCHEMAS += [{"$ref": "#/$defs", "$defs": {}}, {"$ref": "#/x", "x": {}}]
+REFUSED_SCHEMAS += [{"$ref": "#/const", "const": {}}, {"$anchor": "a", "not": {"$anchor": "a"}}]
+REFUSED_SCHEMAS += [None, [], 1, "x"]
+
+
 class TestSchema:
     """JSON, and the subset of Draft 2020-12."""
 
     @given_rows(
-        "schema, instance, pointer, keyword",
-        ("false", False, 1, "", "false"),
-        ("type", {"type": "integer"}, "1", "", "type"),
-        ("a type of several", {"type": ["null", "array"]}, {}, "", "type"),
-        ("true is no number", {"type": "number"}, True, "", "type"),
-        ("1.5 is no integer", {"type": "integer"}, 1.5, "", "type"),
-        ("no JSON at all", {}, (1,), "", "false"),
-        ("enum", {"enum": [1, "a"]}, "b", "", "enum"),
-        ("true is not 1", {"const": {"a": [1]}}, {"a": [True]}, "", "const"),
-        ("minimum", {"minimum": 2}, 1.9, "", "minimum"),
-        ("maximum", {"maximum": 2}, 10**5000, "", "maximum"),
-        ("exclusiveMinimum", {"exclusiveMinimum": 2}, 2, "", "exclusiveMinimum"),
-        ("exclusiveMaximum", {"exclusiveMaximum": 2}, 2, "", "exclusiveMaximum"),
-        ("multipleOf", {"multipleOf": 0.01}, 0.075, "", "multipleOf"),
-        ("infinity", {"multipleOf": 1}, float("inf"), "", "multipleOf"),
-        ("minLength", {"minLength": 2}, EMOJI, "", "minLength"),
-        ("maxLength", {"maxLength": 1}, "ab", "", "maxLength"),
-        ("pattern", {"pattern": "^a"}, "ba", "", "pattern"),
-        ("minItems", {"minItems": 1}, [], "", "minItems"),
-        ("maxItems", {"maxItems": 1}, [1, 2], "", "maxItems"),
-        ("uniqueItems", {"uniqueItems": True}, [{"a": 1}, {"a": 1.0}], "", "uniqueItems"),
-        ("contains", {"contains": {"const": 1}}, [2], "", "contains"),
-        ("minContains", {"contains": True, "minContains": 2}, [1], "", "contains"),
-        ("maxContains", {"contains": True, "maxContains": 1}, [1, 2], "", "contains"),
-        ("prefixItems", {"prefixItems": [True, {"type": "null"}]}, [1, 2], "/1", "type"),
-        ("items", {"prefixItems": [True], "items": False}, [1, 2], "/1", "items"),
-        ("minProperties", {"minProperties": 1}, {}, "", "minProperties"),
-        ("maxProperties", {"maxProperties": 1}, {"a": 1, "b": 1}, "", "maxProperties"),
-        ("required", {"items": {"required": ["b"]}}, [{"a": 1}], "/0", "required"),
-        ("properties", {"properties": {"a/b~": {"type": "null"}}}, {"a/b~": 1}, "/a~1b~0", "type"),
+        "schema, instance, found",
+        ("false", False, 1, " false"),
+        ("type", {"type": "integer"}, "1", " type"),
+        ("a type of several", {"type": ["null", "array"]}, {}, " type"),
+        ("true is no number", {"type": "number"}, True, " type"),
+        ("1.5 is no integer", {"type": "integer"}, 1.5, " type"),
+        ("no JSON at all", {}, (1,), " false"),
+        ("enum", {"enum": [1, "a"]}, "b", " enum"),
+        ("true is not 1", {"const": {"a": [1]}}, {"a": [True]}, " const"),
+        ("minimum", {"minimum": 2}, 1.9, " minimum"),
+        ("maximum", {"maximum": 2}, 10**5000, " maximum"),
+        ("exclusiveMinimum", {"exclusiveMinimum": 2}, 2, " exclusiveMinimum"),
+        ("exclusiveMaximum", {"exclusiveMaximum": 2}, 2, " exclusiveMaximum"),
+        ("multipleOf", {"multipleOf": 0.01}, 0.075, " multipleOf"),
+        ("infinity", {"multipleOf": 1}, float("inf"), " multipleOf"),
+        ("minLength", {"minLength": 2}, EMOJI, " minLength"),
+        ("maxLength", {"maxLength": 1}, "ab", " maxLength"),
+        ("pattern", {"pattern": "^a"}, "ba", " pattern"),
+        ("minItems", {"minItems": 1}, [], " minItems"),
+        ("maxItems", {"maxItems": 1}, [1, 2], " maxItems"),
+        ("uniqueItems", {"uniqueItems": True}, [{"a": 1}, {"a": 1.0}], " uniqueItems"),
+        ("contains", {"contains": {"const": 1}}, [2], " contains"),
+        ("minContains", {"contains": True, "minContains": 2}, [1], " contains"),
+        ("maxContains", {"contains": True, "maxContains": 1}, [1, 2], " contains"),
+        ("prefixItems", {"prefixItems": [True, {"type": "null"}]}, [1, 2], "/1 type"),
+        ("items", {"prefixItems": [True], "items": False}, [1, 2], "/1 items"),
+        ("minProperties", {"minProperties": 1}, {}, " minProperties"),
+        ("maxProperties", {"maxProperties": 1}, {"a": 1, "b": 1}, " maxProperties"),
+        ("required", {"items": {"required": ["b"]}}, [{"a": 1}], "/0 required"),
+        ("properties", {"properties": {"a/b~": {"type": "null"}}}, {"a/b~": 1}, "/a~1b~0 type"),
         (
             "patternProperties",
             {"patternProperties": {"^a": False}},
             {"ab": 1},
-            "/ab",
-            "patternProperties",
+            "/ab patternProperties",
         ),
         (
             "additionalProperties",
-            {"properties": {"a": True}, "additionalProperties": False},
-            {"a": 1, "b": 2},
-            "/b",
-            "additionalProperties",
+            {"additionalProperties": False},
+            {"b": 2},
+            "/b additionalProperties",
         ),
-        ("propertyNames", {"propertyNames": {"maxLength": 1}}, {"ab": 1}, "", "propertyNames"),
-        (
-            "dependentRequired",
-            {"dependentRequired": {"a": ["b"]}},
-            {"a": 1},
-            "",
-            "dependentRequired",
-        ),
-        (
-            "dependentSchemas",
-            {"dependentSchemas": {"a": {"maxProperties": 1}}},
-            {"a": 1, "b": 2},
-            "",
-            "maxProperties",
-        ),
-        ("allOf", {"allOf": [True, {"type": "null"}]}, 1, "", "type"),
-        ("anyOf", {"anyOf": [{"type": "null"}, {"minimum": 2}]}, 1, "", "anyOf"),
-        ("oneOf", {"oneOf": [True, {"minimum": 1}]}, 1, "", "oneOf"),
-        ("not", {"not": {"type": "integer"}}, 1, "", "not"),
-        ("then", {"if": {"type": "integer"}, "then": {"minimum": 2}}, 1, "", "minimum"),
-        ("else", {"if": {"type": "null"}, "else": {"minimum": 2}}, 1, "", "minimum"),
-        (
-            "$ref beside others",
-            {"$defs": {"n": {"type": "integer"}}, "$ref": "#/$defs/n", "minimum": 2},
-            1,
-            "",
-            "minimum",
-        ),
-        ("$ref itself", {"$ref": "#/$defs/n", "$defs": {"n": {"type": "null"}}}, 1, "", "type"),
-        ("$ref below", {"type": "array", "items": {"$ref": "#"}}, [[], [[5]]], "/1/0/0", "type"),
-        (
-            "$anchor",
-            {"items": {"$ref": "#n"}, "$defs": {"x": {"$anchor": "n", "not": True}}},
-            [1],
-            "/0",
-            "not",
-        ),
+        ("propertyNames", {"propertyNames": {"maxLength": 1}}, {"ab": 1}, " propertyNames"),
+        ("dependentRequired", {"dependentRequired": {"a": ["b"]}}, {"a": 1}, " dependentRequired"),
+        ("dependentSchemas", {"dependentSchemas": {"a": {"type": "null"}}}, {"a": 1}, " type"),
+        ("allOf", {"allOf": [True, {"type": "null"}]}, 1, " type"),
+        ("anyOf", {"anyOf": [{"type": "null"}, {"minimum": 2}]}, 1, " anyOf"),
+        ("oneOf", {"oneOf": [True, {"minimum": 1}]}, 1, " oneOf"),
+        ("not", {"not": {"type": "integer"}}, 1, " not"),
+        ("then", {"if": {"type": "integer"}, "then": {"minimum": 2}}, 1, " minimum"),
+        ("else", {"if": {"type": "null"}, "else": {"minimum": 2}}, 1, " minimum"),
+        ("$ref itself", {"$ref": "#/$defs/n", "$defs": {"n": {"type": "null"}}}, 1, " type"),
+        ("$ref below", {"type": "array", "items": {"$ref": "#"}}, [[], [[5]]], "/1/0/0 type"),
         (
             "an escaped pointer",
             {
@@ -2235,21 +2196,18 @@ class TestSchema:
                 "additionalProperties": {"$ref": "#/properties/a~1b%25"},
             },
             {"c": [1]},
-            "/c/0",
-            "type",
+            "/c/0 type",
         ),
     )
-    def test_what_does_not_hold_names_pointer_and_keyword(self, schema, instance, pointer, keyword):
+    def test_what_does_not_hold_names_pointer_and_keyword(self, schema, instance, found):
         with pytest.raises(wr.SchemaViolation) as caught:
             wr.validate(instance, schema)
-        assert (caught.value.pointer, caught.value.keyword) == (pointer, keyword)
+        assert f"{caught.value.pointer} {caught.value.keyword}" == found
         assert is_one_line(str(caught.value)) and isinstance(caught.value, ValueError)
 
     @given_rows(
         "schema, instance",
         ("true", True, None),
-        ("1.0 is an integer", {"type": "integer", "const": 1, "enum": [1]}, 1.0),
-        ("as JSON writes it", {"multipleOf": 0.01}, 0.07),
         ("a long integer", {"type": "integer", "multipleOf": 0.5, "minimum": 0}, 10**5000),
         ("other types", {"minimum": 9, "minLength": 9, "minItems": 9, "required": ["a"]}, None),
         ("true is no number to compare", {"minimum": 9}, True),
@@ -2257,13 +2215,6 @@ class TestSchema:
         ("unique", {"uniqueItems": True}, [1, True, "1", [1], [True], {}, []]),
         ("not unique, not wanted", {"uniqueItems": False}, [1, 1]),
         ("no contains", {"minContains": 2, "then": False, "else": False}, []),
-        ("minContains 0", {"contains": False, "minContains": 0}, [1]),
-        ("prefixItems beyond", {"prefixItems": [True, False]}, [1]),
-        (
-            "names by pattern are no others",
-            {"patternProperties": {"^a": True}, "additionalProperties": False},
-            {"ab": 1},
-        ),
         ("annotations", {"format": "email", "contentEncoding": "x", "x": {"type": 1}}, "x"),
         ("$schema", {"$schema": "https://json-schema.org/draft/2020-12/schema#"}, 1),
         ("definitions", {"definitions": {"a": True}, "$ref": "#/definitions/a"}, 1),
@@ -2296,52 +2247,7 @@ class TestSchema:
             with pytest.raises(wr.UnsupportedSchema):
                 wr.validate([None], schema)
 
-    @given(
-        "schema",
-        {"unevaluatedItems": True},
-        {"unevaluatedProperties": False},
-        {"$vocabulary": {}},
-        {"$dynamicRef": "#a"},
-        {"$recursiveRef": "#"},
-        {"$schema": "http://json-schema.org/draft-07/schema#"},
-        {"$ref": "https://x.test/s"},
-        {"$ref": "#/nowhere"},
-        {"$ref": "#nowhere"},
-        {"$ref": "#/$defs", "$defs": {}},
-        {"$ref": "#/x", "x": {}},
-        {"$ref": "#/const", "const": {}},
-        {"properties": {"a": {"$id": "x"}}},
-        {"$anchor": "a", "not": {"$anchor": "a"}},
-        {"minLength": -1},
-        {"maxItems": 1.5},
-        {"minimum": "1"},
-        {"multipleOf": 0},
-        {"multipleOf": float("inf")},
-        {"type": "text"},
-        {"type": []},
-        {"type": ["null", "null"]},
-        {"items": [{}]},
-        {"prefixItems": []},
-        {"required": "a"},
-        {"required": ["a", "a"]},
-        {"enum": 1},
-        {"allOf": []},
-        {"properties": {"a": 1}},
-        {"uniqueItems": 1},
-        {"dependentRequired": {"a": "b"}},
-        {"pattern": 1},
-        {"$id": 1},
-        {"$anchor": 1},
-        {"pattern": "("},
-        {"patternProperties": {"[": {}}},
-        {"$defs": {"unused": {"minimum": "1"}}},
-        {"properties": {"a": {"items": {"additionalProperties": {"type": 1}}}}},
-        None,
-        [],
-        1,
-        "x",
-        ids=str,
-    )
+    @pytest.mark.parametrize("schema", REFUSED_SCHEMAS, ids=str)
     def test_what_is_not_implemented_or_malformed_is_refused_whatever_the_instance(self, schema):
         for instance in (None, {}, [], 1, "x"):
             with pytest.raises(wr.UnsupportedSchema) as caught:
@@ -2385,32 +2291,15 @@ class TestSchema:
         assert is_valid({yes: 1, no: 2}, {"patternProperties": {pattern: {"const": 1}}})
         assert not is_valid({yes: 2}, {"patternProperties": {pattern: {"const": 1}}})
 
-    @given(
+    @pytest.mark.parametrize(
         "pattern",
-        r"\p{L}",
-        r"[\p{L}]",
-        "(?<=a+)b",
-        r"\k<n>",
-        r"\1",
-        r"(a)\2",
-        r"[\Z]",
-        "[^]",
-        r"\u{1F600}",
-        "a{2}{3}",
-        "*",
-        "(",
-        ")",
-        "[",
-        "[a",
-        "[.",
-        "[a\\]",
-        "\\",
-        "a{2,1}",
-        "[z-a]",
-        r"\u{110000}",
-        r"\x4",
-        "a{99999999999}",
-        "(" * 20_000,
+        [
+            *(
+                "\\p{L} [\\p{L}] (?<=a+)b \\k<n> \\1 (a)\\2 [\\Z] [^] \\u{1F600} a{2}{3} * ( ) [ "
+                "[a [. [a\\] \\ a{2,1} [z-a] \\u{110000} \\x4 a{99999999999}"
+            ).split(),
+            "(" * 20_000,
+        ],
         ids=range(24),
     )
     def test_a_pattern_that_is_none_or_that_re_cannot_say_is_refused(self, pattern):
@@ -2433,7 +2322,7 @@ class TestSchema:
         ("depth and not", nested(20_000), {"not": {"items": {"$ref": "#"}}}, False),
         ("depth and uniqueItems", nested(20_000), {"uniqueItems": True}, False),
         ("deep const", 1, {"const": nested(20_000)}, False),
-        ("objects", [{"a": n} for n in range(100_000)], {"uniqueItems": True}, True),
+        ("objects", [{"a": n} for n in range(30_000)], {"uniqueItems": True}, True),
         (
             "hashes that collide",
             [n * (2**61 - 1) for n in range(30_000)],
@@ -2442,7 +2331,7 @@ class TestSchema:
         ),
         (
             "members",
-            dict.fromkeys(map(str, range(50_000)), 1),
+            dict.fromkeys(map(str, range(20_000)), 1),
             {"additionalProperties": {"type": "integer"}, "patternProperties": {"x": False}},
             True,
         ),
@@ -2533,13 +2422,9 @@ class TestSchema:
     @pytest.mark.parametrize("part", [b"{},", b"[],", b'{"":0},', b"[[]],", b"[0],"])
     def test_json_of_little_but_brackets_is_refused_before_it_takes_memory(self, part):
         body = b"[" + part * (2**21 // len(part)) + b"0]"
-        tracemalloc.start()
-        try:
-            with pytest.raises(ValueError, match="^the list opens "):
-                wr.parse_json(body, "the list")
-            assert tracemalloc.get_traced_memory()[1] < 2**20
-        finally:
-            tracemalloc.stop()
+        with pytest.raises(ValueError, match="^the list opens "):
+            wr.parse_json(body, "the list")
+        assert peak_bytes(wr.parse_json, body, "the list") < 2**20
 
     def test_json_of_a_few_brackets_or_of_entries_is_read(self):
         assert len(wr.parse_json(b"[" + b"{}," * 9_998 + b"{}]", "it")) == 9_999
@@ -2560,7 +2445,7 @@ class TestSchema:
             "$anchor $id not oneOf"
         ).split()
         outcomes = set()
-        for _ in range(3000):
+        for _ in range(1500):
             schema = {dice.choice(words): dice.choice(atoms) for _ in range(dice.randrange(1, 4))}
             try:
                 outcomes.add(is_valid(dice.choice(atoms), dice.choice([schema, {"items": schema}])))
@@ -2570,51 +2455,36 @@ class TestSchema:
         assert outcomes == {True, False, "unsupported"}
 
 
-DAILY = [
-    (
-        "an apex that redirects to www",
-        {
-            A: moved("https://www.a.test/"),
-            "https://www.a.test/": "x",
-            "https://www.a.test/robots.txt": SLOW,
-        },
-    ),
-    ("a redirect within the host", {A: moved("/x"), A + "x": "x"}),
-    ("http to https", {"http://a.test/": moved(A), "http://a.test/robots.txt": SLOW, A: "x"}),
-    (
-        "robots.txt redirected within its site",
-        {A + "robots.txt": moved("/r.txt"), A + "r.txt": SLOW, A: "x"},
-    ),
-    (
-        "robots.txt redirected to another host that is a target too",
-        {A + "robots.txt": moved(B + "robots.txt"), B + "robots.txt": SLOW, A: "x", B: "y"},
-    ),
-    ("robots2 without a file", {A: "x"}),
-    (
-        "robots2 that wants to be asked",
-        {
-            A: "x",
-            A + "robots2.txt": "User-agent: *\nread: ask\n",
-            A + ".well-known/robots2-ask?directive=read&agent=Walsh-Research/1.2": answer(
-                x_robots2_decision="allow-once"
-            ),
-        },
-    ),
-]
+WWW = "https://www.a.test/"
+ASK = A + ".well-known/robots2-ask?directive=read&agent=Walsh-Research/1.2"
+ASKING = {A + "robots2.txt": "User-agent: *\nread: ask\n"}
+ASKING[ASK] = answer(x_robots2_decision="allow-once")
+MOVED_ROBOTS = {A + "robots.txt": moved(B + "robots.txt"), B + "robots.txt": SLOW, A: "x", B: "y"}
+HTTP = "http://a.test/"
+
+DAILY = {
+    "an apex that redirects to www": {A: moved(WWW), WWW: "x", WWW + "robots.txt": SLOW},
+    "a redirect within the host": {A: moved("/x"), A + "x": "x"},
+    "http to https": {HTTP: moved(A), HTTP + "robots.txt": SLOW, A: "x"},
+    "robots.txt redirected within its site": {ROBOTS: moved("/r"), A + "r": SLOW, A: "x"},
+    "robots.txt redirected to another host that is a target too": MOVED_ROBOTS,
+    "robots2 without a file": {A: "x"},
+    "robots2 that wants to be asked": {A: "x", **ASKING},
+}
 
 
 class TestR4:
     """Days of cron under the one rule of pace; every process is new, the disk alone is shared."""
 
-    @pytest.mark.parametrize("pages", [row[1] for row in DAILY], ids=[row[0] for row in DAILY])
-    def test_what_a_visit_began_it_finishes_on_every_day(self, world, pages, request):
+    @pytest.mark.parametrize("name", DAILY)
+    def test_what_a_visit_began_it_finishes_on_every_day(self, world, name):
+        pages = DAILY[name]
         world.web.update({A + "robots.txt": SLOW, **pages})
-        name = request.node.callspec.id
         urls = [url for url in ("http://a.test/", A, B) if url in pages]
         if name == "http to https":
             urls = urls[:1]
-        done = days(world, 6, urls, robots2="robots2" in name)
-        assert set(done.values()) == {6}, done
+        done = days(world, 3, urls, robots2="robots2" in name)
+        assert set(done.values()) == {3}, done
 
     @pytest.mark.parametrize("max_wait", [0, 0.5, 1])
     def test_no_patience_fetches_two_targets_of_a_host_each_day(self, world, max_wait):
@@ -2753,7 +2623,7 @@ class TestR4:
     )
     def test_a_page_that_never_comes_does_not_starve_its_host(self, world, page, robots):
         world.web.update({A + "robots.txt": robots, A + "1": page, A + "2": "x", A + "3": "x"})
-        done = fetched_by_day(world, 9, [A + "1", A + "2", A + "3"])
+        done = days(world, 9, [A + "1", A + "2", A + "3"])
         assert min(done[A + "2"], done[A + "3"]) >= 3, done
 
     def test_a_hop_that_is_put_off_for_weeks_does_not_starve_its_host(self, world):
@@ -2763,7 +2633,7 @@ class TestR4:
             A + "2": "x",
             B: answer(status=503, retry_after=40 * 86400),
         }
-        assert fetched_by_day(world, 6, [A, A + "2"])[A + "2"] >= 5
+        assert days(world, 6, [A, A + "2"])[A + "2"] >= 5
 
     def test_a_hop_into_a_host_that_pushes_back_every_day_does_not_starve_its_host(self, world):
         world.web |= {
@@ -2772,12 +2642,12 @@ class TestR4:
             A + "2": "x",
             B: answer(status=429, retry_after=7000),
         }
-        assert fetched_by_day(world, 8, [B, A, A + "2"])[A + "2"] >= 3
+        assert days(world, 8, [B, A, A + "2"])[A + "2"] >= 3
 
     def test_a_hop_to_a_site_whose_robots_txt_is_in_trouble_does_not_starve_its_host(self, world):
         world.web.update({A + "robots.txt": SLOW, "http://a.test/robots.txt": 500})
         world.web.update({A + "1": moved("http://a.test/x"), A + "2": "x"})
-        done = fetched_by_day(world, 6, [A + "1", A + "2"], unreachable="defer")
+        done = days(world, 6, [A + "1", A + "2"], unreachable="defer")
         assert done[A + "2"] >= 3, done
 
     @pytest.mark.parametrize("jump", [40 * DAY, 50 * 365 * DAY])
@@ -2786,24 +2656,25 @@ class TestR4:
         world.web.update({A + "robots.txt": slow(40000), **dict.fromkeys(urls, "x")})
         world.at += jump
         list(world.bot().run(urls))
-        assert min(fetched_by_day(world, 8, urls).values()) >= 2
+        world.at = NOW
+        assert min(days(world, 8, urls).values()) >= 2
 
     def test_a_blocklist_that_is_always_busy_does_not_starve_its_host(self, world):
         page = ORIGIN + "/page"
         world.web.update({BLOCKLIST_URL: [blocklist(), 503], page: "x"})
-        assert fetched_by_day(world, 6, [page])[page] >= 5
+        assert days(world, 6, [page])[page] >= 5
 
     def test_a_busy_robots_txt_elsewhere_does_not_starve_the_host_where_it_is(self, world):
         world.web.update({A + "robots.txt": moved(B + "r.txt"), B + "r.txt": 503})
         world.web.update({A: "x", B: moved(B + "x"), B + "x": "x"})
-        done = fetched_by_day(world, 6, [A, B], rand=lambda: 0.0)
+        done = days(world, 6, [A, B], rand=lambda: 0.0)
         assert done == {A: 6, B: 5}
 
     def test_of_many_hosts_that_lead_to_one_slow_host_none_starves(self, world):
         urls = [f"https://h{number}.test/" for number in range(9)]
         world.web.update({url: moved(B + "x") for url in urls})
         world.web.update({B + "robots.txt": SLOW, B + "x": "x"})
-        assert min(fetched_by_day(world, 6, urls).values()) >= 1
+        assert min(days(world, 6, urls).values()) >= 1
 
     def test_a_run_s_own_queue_does_not_count(self, world):
         urls = [f"https://h{number}.test/" for number in range(12)]
@@ -2811,27 +2682,17 @@ class TestR4:
             home = url.replace("https://", "https://www.")
             world.web.update({url: moved(home)._replace(seconds=1.0), home: answer("x", seconds=1)})
             world.web[url + "robots.txt"] = answer(seconds=1)
-        assert set(fetched_by_day(world, 2, urls, max_wait=5, timeout=5).values()) == {2}
+        assert set(days(world, 2, urls, max_wait=5, timeout=5).values()) == {2}
 
     def test_no_patience_waits_a_second_for_the_document_that_another_target_asks(self, world):
         world.web.update({BLOCKLIST_URL: moved("/list"), ORIGIN + "/list": blocklist()})
         urls = [f"https://h{number}.test/" for number in range(4)]
         world.web.update(dict.fromkeys(urls, "x"))
-        assert set(fetched_by_day(world, 3, urls, max_wait=0).values()) == {3}
+        assert set(days(world, 3, urls, max_wait=0).values()) == {3}
 
     def test_a_hop_that_wants_to_be_asked_may_hurry(self, world):
-        ask = A + ".well-known/robots2-ask?directive=read&agent=Walsh-Research/1.2"
-        world.web |= {
-            A + "robots.txt": SLOW,
-            A + "robots2.txt": "User-agent: *\nread: ask\n",
-            ask: answer(x_robots2_decision="allow-once"),
-            A: moved("/x"),
-            A + "x": "x",
-        }
-        assert fetched_by_day(world, 3, [A], robots2=True) == {A: 3}
-
-
-WWW = "https://www.a.test/"
+        world.web.update({A + "robots.txt": SLOW, A: moved("/x"), A + "x": "x", **ASKING})
+        assert days(world, 3, [A], robots2=True) == {A: 3}
 
 
 class TestPlaces:
@@ -3294,11 +3155,7 @@ class TestR5:
         assert world.bot().fetch(B).attempts == 6 and world.bot().fetch(B + "x").ok
 
     def test_what_ran_into_its_time_out_is_tried_again_once(self, world):
-        def hangs(request):
-            world.at += request.timeout
-            return wr.TransportError("timed out")
-
-        world.web[A] = hangs
+        world.web[A] = world.hang
         assert world.bot().fetch(A).attempts == 2
 
     def test_what_is_final_is_not_tried_again(self, world):
@@ -3324,13 +3181,9 @@ class TestR5:
         assert [result.url for result in results] == [A + "y", bad]
 
     def test_a_dead_host_does_not_hold_up_a_run(self, world):
-        def hangs(request):
-            world.at += request.timeout
-            return wr.TransportError("timed out")
-
         dead = [f"https://dead.test/{number}" for number in range(30)]
-        world.web.update(dict.fromkeys(dead, hangs))
-        world.web.update({"https://dead.test/robots.txt": hangs, B: "x"})
+        world.web.update(dict.fromkeys(dead, world.hang))
+        world.web.update({"https://dead.test/robots.txt": world.hang, B: "x"})
         results = {result.url: result for result in world.bot().run([*dead, B])}
         assert results[B].ok and world.at - NOW < 400
         put_off = [result for result in results.values() if result.outcome == "deferred"]
@@ -3340,22 +3193,15 @@ class TestR5:
     @pytest.mark.parametrize("timeout, max_wait", [(30, 300), (30, 0), (5, 20), (40, 31)])
     @pytest.mark.parametrize("which", ["all hang", "the origin hangs", "hops"])
     def test_a_call_ends_in_time(self, world, timeout, max_wait, which):
-        def hangs(request):
-            world.at += request.timeout + 0.01
-            return wr.TransportError("timed out")
-
         if which == "hops":
-            world.web.update(
-                {
-                    f"{A}{n}": Answer(302, [("location", f"/{n + 1}")], b"", False, timeout - 0.5)
-                    for n in range(20)
-                }
-            )
+            late = moved("")._replace(seconds=timeout - 0.5)
+            for number in range(20):
+                world.web[f"{A}{number}"] = late._replace(headers=[("location", f"/{number + 1}")])
             world.web[A] = moved("/0")
         else:
-            world.web.update({BLOCKLIST_URL: hangs, A: "x"})
+            world.web.update({BLOCKLIST_URL: world.hang, A: "x"})
         if which == "all hang":
-            world.web.update({A: hangs, A + "robots.txt": hangs})
+            world.web.update({A: world.hang, A + "robots.txt": world.hang})
         result = world.bot(timeout=timeout, max_wait=max_wait).fetch(A)
         limit = max(max_wait, timeout) + 2 * timeout + len(result.requests) + 1
         assert world.at - NOW <= limit, (world.at - NOW, result)
@@ -3516,11 +3362,6 @@ class TestTime:
                 found = wr.parse_retry_after(text, now)
                 assert found is None or 0 <= found <= 10 * 365 * DAY
 
-    @pytest.mark.parametrize("text", ["PT1S\n", "PT\u0661S", "PT1_0S", "PT" + "9" * 9999 + "S"])
-    def test_what_is_no_duration_is_a_value_error(self, text):
-        with pytest.raises(ValueError, match="duration is"):
-            wr.parse_duration(text)
-
 
 class TestR6:
     """No recursion, no sub-resources; metadata is kept and content is not."""
@@ -3537,12 +3378,8 @@ class TestR6:
         assert (feed.kind, feed.url, list(feed.items)) == ("feed", A + "feed", [])
         assert set(world.asked(A)) == {A, A + "robots.txt", A + "llms.txt"}
 
-    @pytest.mark.parametrize(
-        "media_type",
-        "image/png video/mp4 text/css font/woff2 application/javascript application/zip".split(),
-    )
-    def test_a_sub_resource_among_the_targets_is_not_read(self, world, media_type):
-        world.web[A] = answer(b"body", content_type=media_type)
+    def test_a_sub_resource_among_the_targets_is_not_read(self, world):
+        world.web[A] = answer(b"body", content_type="image/png")
         result = world.bot().fetch(A)
         assert (result.outcome, result.body, result.sha256) == ("fetched", b"", "")
         assert not result.read and result.warnings
@@ -5400,7 +5237,7 @@ class TestMarkdown:
         ["ab\n", "[", "[](http://a)", "[]()", "\t", "- a\n\n", "> ", "\\&", "&#x4e00;", "<a b='c'"],
     )
     def test_hostile_markdown_takes_bounded_memory(self, part):
-        text = "\U0001f600 [a](http://u.test/" + part * (2**14 // len(part)) + ")]("
+        text = "\U0001f600 [a](http://u.test/" + part * (2**13 // len(part)) + ")]("
         wr.parse_llms_txt(text)  # compiles what it needs
         assert peak_bytes(wr.markdown_links, text) < 64 * len(text)
 
@@ -5840,26 +5677,18 @@ class TestFeeds:
         feed = wr.parse_feed(LAUGHING + rss(item))
         assert only(feed) == ("&l11;&file;x", "/&l11;", "", "")
 
-    @given(
+    @pytest.mark.parametrize(
         "body",
-        b"",
-        b"   ",
-        b"hello",
-        b"<",
-        b"<html><body/></html>",
-        b"<!DOCTYPE html><html></html>",
-        b"<urlset/>",
-        b"{}",
-        b"[]",
-        b'{"version": 1}',
-        b"\0\0\0\0",
-        b"\x1f\x8b\x08",
-        b'{"version": "https://jsonfeed.org/version/1"',
-        b"{" * 20_000,
-        b"<!DOCTYPE rss [",
-        b'{"version":"https://jsonfeed.org/version/1","items":' + b"[" * 20_000,
-        b'{"a":"\xff"}',
-        b'{"version": NaN}',
+        [
+            *(
+                b"|   |hello|<|<html><body/></html>|<!DOCTYPE html><html></html>|<urlset/>|{}|[]|"
+                b'{"version": 1}|\x00\x00\x00\x00|\x1f\x8b\x08|'
+                b'{"version": "https://jsonfeed.org/version/1"|<!DOCTYPE rss [|{"a":"\xff"}|'
+                b'{"version": NaN}'
+            ).split(b"|"),
+            b"{" * 20_000,
+            b'{"version":"https://jsonfeed.org/version/1","items":' + b"[" * 20_000,
+        ],
     )
     def test_what_is_no_feed_is_a_value_error_of_one_line(self, body):
         with pytest.raises(ValueError) as caught:
@@ -5888,7 +5717,7 @@ class TestFeeds:
     )
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
-        body = (prefix + "\U0001f600" + part * (2**14 // len(part))).encode()
+        body = (prefix + "\U0001f600" + part * (2**13 // len(part))).encode()
         assert peak_bytes(wr.parse_feed, body) < 144 * len(body)
 
     @given(
@@ -6045,7 +5874,9 @@ class TestReadings:
         assert result.metadata == {"feed": "rss", "site": PLACE + "/", "item_count": 2}
 
     @pytest.mark.parametrize("kind", ["urlset", "text", "feed", "llms.txt", "markdown"])
-    def test_discovery_reads_two_mebibytes_and_says_so(self, world, kind):
+    def test_discovery_reads_two_mebibytes_and_says_so(self, world, kind, monkeypatch):
+        limit = 2**21 if kind == "text" else 2**17
+        monkeypatch.setattr(wr, "MAX_READ_BYTES", limit)
         line, end = "https://b.test/" + "a" * 180, "\n"
         head, name, content_type = "", "/map", "text/plain"
         if kind == "urlset":
@@ -6057,14 +5888,14 @@ class TestReadings:
             name, line = "/llms.txt", f"- [a]({line}x)"
         elif kind == "markdown":
             content_type, line = "text/markdown", f"- [a]({line})"
-        count = (2**21 + 2000) // len(line + end)
+        count = (limit + 2000) // len(line + end)
         world.web[PLACE + name] = answer(head + (line + end) * count, content_type=content_type)
         source = next(world.bot().discover(PLACE + name))
-        assert "only the first 2097152 are read" in source.warning
+        assert f"only the first {limit} are read" in source.warning
         urls = {item.url for item in source.items}
         assert len(urls) == 1 and len(urls.pop()) in (195, 196), "no entry is cut in two"
         if kind in ("urlset", "text", "feed"):
-            assert abs(2**21 // len(line + end) - len(source.items)) < 3
+            assert abs(limit // len(line + end) - len(source.items)) < 3
 
     def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
         """The memory of one long list is free before the next is read, and before the next target."""
@@ -6287,7 +6118,9 @@ class TestRobots2File:
         for body in (text + cut_off, (text + cut_off).encode()):
             assert wr.Robots2.parse(body, limit_bytes=len(text)).policy == policy
 
-    @pytest.mark.parametrize("category", ["", "a b", "a\r\nX: y", "a)", "\u00e9", "x" * 65, "a\n"])
+    @pytest.mark.parametrize(
+        "category", ["", "a b", "a\r\nX: y", "a)", "\u00e9", "x" * 65, "a\n", 7]
+    )
     def test_a_category_can_stand_in_a_header(self, category):
         with pytest.raises(ValueError, match="agent category"):
             wr.Bot(None, robots2=category)
@@ -6310,7 +6143,7 @@ class TestRobots2File:
         """A readable no beside any bytes stays a no."""
         rng = random.Random(20260407)
         parts = "crawl|read|rate|yes|no|ask|: |\n|\r|[agent: |]|ai-researcher|*|# |chain: |\xff|9"
-        for _ in range(1500):
+        for _ in range(700):
             text = "".join(rng.choice(parts.split("|")) for _ in range(rng.randrange(60)))
             body = text.encode("latin-1")
             for value in wr.Robots2.parse(body).policy.values():
@@ -6320,7 +6153,8 @@ class TestRobots2File:
             assert wr.parse_ask_answer(200, [("x-robots2-decision", text + "!")]).decision == "deny"
 
 
-ASK = A + ".well-known/robots2-ask?directive=read&agent=Walsh-Research/1.2"
+def permits(word, scope="/*", **more):
+    return answer(x_robots2_decision=word, x_robots2_scope=scope, **more)
 
 
 class TestRobots2:
@@ -6329,25 +6163,11 @@ class TestRobots2:
     ROWS = {
         "no file": (404, {}, ("fetched", None)),
         "crawl: no": ("crawl: no", {}, ("denied", "robots2")),
-        "read: no": ("read: no", {}, ("denied", "robots2")),
-        "crawl: yes": ("crawl: yes", {}, ("fetched", None)),
         "a path rule": ("User-agent: *\nDisallow: /\n", {}, ("denied", "robots2")),
-        "asked and allowed": (
-            "read: ask",
-            {ASK: answer(x_robots2_decision="allow")},
-            ("fetched", None),
-        ),
-        "asked and denied": (
-            "read: ask",
-            {ASK: answer(x_robots2_decision="deny")},
-            ("denied", "robots2"),
-        ),
+        "asked and allowed": ("read: ask", {ASK: permits("allow")}, ("fetched", None)),
+        "asked and denied": ("read: ask", {ASK: permits("deny")}, ("denied", "robots2")),
         "asked without an answer": ("read: ask", {}, ("denied", "robots2")),
-        "asked for another path": (
-            "read: ask",
-            {ASK: answer(x_robots2_decision="allow", x_robots2_scope="/blog/*")},
-            ("denied", "robots2"),
-        ),
+        "other paths": ("read: ask", {ASK: permits("allow", "/blog/*")}, ("denied", "robots2")),
         "put off": ("read: ask", {ASK: 429}, ("deferred", "robots2")),
         "out of reach": (500, {}, ("fetched", None)),
         "a file that pushes back": (answer(status=429, retry_after=9999), {}, ("deferred", "R5")),
@@ -6388,24 +6208,6 @@ class TestRobots2:
         world.forget()
         assert bot.fetch(A).gate == "R4" and not world.asked("robots2-ask")
 
-    def test_its_rate_is_a_pace(self, world):
-        world.web.update({A: "x", A + "y": "y", A + "robots2.txt": "rate: 6"})
-        list(world.bot(robots2=True).run([A, A + "y"]))
-        assert world.times(A)[-1] - world.times(A)[-2] >= 10
-
-    def test_may_says_what_a_use_is_granted(self, world):
-        world.web[A + "robots2.txt"] = "summarise: yes\nquote: short-only\ntrain: no\n"
-        bot = world.bot(robots2=True)
-        said = {use: bool(bot.may(A, use)) for use in ("summarise", "quote", "train", "store")}
-        assert said == {"summarise": True, "quote": False, "train": False, "store": False}
-        assert bot.may(A, "quote").reason.startswith("short-only")
-        with pytest.raises(ValueError):
-            bot.may(A, "sell")
-        with pytest.raises(ValueError):
-            world.bot().may(A, "train")
-        with pytest.raises(ValueError):
-            world.bot(robots2="")
-
 
 FILE = PLACE + "/robots2.txt"
 FAR = "https://b.test/far.txt"
@@ -6417,23 +6219,19 @@ def voiced(decision):
     return decision.allowed, decision.gate, decision.reason.split(":")[0]
 
 
-def permits(word, scope="/*", **more):
-    return answer(x_robots2_decision=word, x_robots2_scope=scope, **more)
-
-
 class TestRobots2InTheBot:
     """It is opt-in, it narrows, and it is kept like robots.txt."""
 
     def test_a_chained_file_that_is_always_busy_does_not_starve_its_host(self, world):
         world.web[A + "robots2.txt"] = f"User-agent: *\nDisallow:\nchain: {A}more.txt\n"
         world.web.update({A + "more.txt": 503, A: "x"})
-        assert fetched_by_day(world, 6, [A], robots2=True)[A] >= 5
+        assert days(world, 6, [A], robots2=True)[A] >= 5
 
     def test_a_question_that_is_never_answered_does_not_starve_its_host(self, world):
         question = A + ".well-known/robots2-ask?directive=read&agent=Walsh-Research/1.2"
         world.web.update({A + "robots2.txt": "read: ask\n", question: 429, "http://a.test/": "x"})
         urls = [A, "http://a.test/"]
-        assert fetched_by_day(world, 6, urls, robots2=True) == {A: 0, "http://a.test/": 5}
+        assert days(world, 6, urls, robots2=True) == {A: 0, "http://a.test/": 5}
 
     def test_without_the_option_nobody_asks_for_it(self, world):
         world.web.update({FILE: "crawl: no", PLACE + "/": "words"})
@@ -6441,11 +6239,6 @@ class TestRobots2InTheBot:
         assert bot.fetch(PLACE + "/").ok and not world.asked("robots2")
         with pytest.raises(ValueError):
             bot.may(PLACE + "/", "train")
-
-    @pytest.mark.parametrize("category", ["", "a b", "ü", 7])
-    def test_a_category_that_cannot_be_announced(self, world, category):
-        with pytest.raises(ValueError):
-            world.bot(robots2=category)
 
     @given(
         "text, path, gate, line",
@@ -6543,13 +6336,6 @@ class TestRobots2InTheBot:
         world.at += 3600
         world.bot(robots2=True).may(PLACE + path, "train")
         assert len(world.asked("robots2-ask")) == len(hits) + 1
-
-    def test_an_allow_once_is_used_by_the_request_that_asked(self, world):
-        world.web.update({FILE: "crawl: ask", PLACE + "/x": "a", PLACE + "/y": "b"})
-        world.web[PLACE + QUESTION.format("crawl")] = [permits("allow-once"), permits("deny")]
-        bot = world.bot(robots2=True)
-        assert bot.fetch(PLACE + "/x").ok and bot.fetch(PLACE + "/y").gate == "robots2"
-        assert len(world.asked("robots2-ask")) == 2
 
     def test_each_permission_to_request_uses_up_an_allow_once(self, world):
         ask = PLACE + QUESTION.format("crawl")
@@ -7574,12 +7360,7 @@ READ = [  # name, bytes on the wire, the body; the server closes behind them
     ("a charset for a coding", whole(b"hello", b"Content-Encoding: utf-8"), b"hello"),
     ("no coding", whole(b"hello", b"Content-Encoding: none, identity"), b"hello"),
     ("one of two", whole(gzip.compress(b"hello"), b"Content-Encoding: None, gzip"), b"hello"),
-    ("a blank in a name", whole(b"hello", b"X Foo: bar", b"X\tY : z"), b"hello"),
-    (
-        "a blank before a colon",
-        whole(gzip.compress(b"hello"), GZIP.replace(b":", b" \t:")),
-        b"hello",
-    ),
+    ("a blank before a colon", whole(gzip.compress(b"hello"), GZIP[:16] + b" \t: gzip"), b"hello"),
     ("multipart", whole(b"hello", b"Content-Type: multipart/mixed"), b"hello"),
 ]
 
@@ -7624,8 +7405,6 @@ TORN = [  # name, bytes on the wire, what the reason says; the server closes beh
     ("brotli", whole(b"hello", b"Content-Encoding: br"), NOT_ASKED),
     ("gzip twice", whole(b"hello", GZIP, GZIP), NOT_ASKED),
     ("gzip and brotli", whole(b"hello", b"Content-Encoding: br, none, gzip"), NOT_ASKED),
-    ("no colon", whole(b"hello", b"X Foo"), HEAD_LINE),
-    ("a length with a blank", OK + b"Content-Length : 5\r\n\r\nhello", HEAD_LINE),
     ("a length cut in two", OK + b"Content- Length: 5\r\n\r\nhello", HEAD_LINE),
     ("a framing with a blank", OK + b"Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n", HEAD_LINE),
 ]
@@ -7853,17 +7632,12 @@ class TestTransport:
         assert (response.body, response.truncated) == (b"", True)
 
     def test_a_bomb_is_unpacked_in_pieces(self):
-        import tracemalloc
-
         packer = zlib.compressobj(9, zlib.DEFLATED, 31)
         bomb = b"".join([packer.compress(bytes(2**20)) for _ in range(64)]) + packer.flush()
-        tracemalloc.start()
-        try:
-            response = played(whole(bomb, GZIP), max_bytes=10**6)
-            assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
-        finally:
-            tracemalloc.stop()
-        assert (response.body, response.truncated) == (bytes(10**6), True)
+        taken = []
+        play = functools.partial(played, whole(bomb, GZIP), max_bytes=10**6)
+        assert peak_bytes(lambda: taken.append(play())) < 4 * 2**20
+        assert (taken[0].body, taken[0].truncated) == (bytes(10**6), True)
 
     def test_R6_an_unwanted_body_is_not_waited_for(self):
         with Player(then_silence(OK + b"Content-Length: 9\r\n\r\n")) as player:
@@ -8673,11 +8447,11 @@ class TestJobs:
     @pytest.mark.parametrize("mode", [["--check"], ["-v"]])
     def test_how_each_gate_decided_is_what_a_worker_learned(self, mode, hosts, tmp_path):
         for host in hosts:
-            host.set_answer("/robots.txt", "User-agent: *\nCrawl-delay: 1.5\n")
+            host.set_answer("/robots.txt", "User-agent: *\nCrawl-delay: 1.1\n")
         words = ["--allow-private", "--origin", hosts[0].origin, "--cache-dir", tmp_path, *mode]
         done = command(*words, "--jobs", 2, *targets(hosts[:2], 1))
         told = done.out + done.err
-        assert done.code == 0 and told.count("pace       1.5 s between requests") == 2
+        assert done.code == 0 and told.count("pace       1.1 s between requests") == 2
 
 
 # === 8. COMMAND LINE =========================================================
@@ -8690,6 +8464,19 @@ DOC = TOP + "/page"
 def lines_of(done):
     """The outcome word, the status or gate, and the URL of each result line."""
     return [tuple(line.split()[:3]) for line in done.out.splitlines()]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """With which options the command would make its bot."""
+    known = []
+
+    def make(**options):
+        known.append(options)
+        raise ValueError("enough is known")
+
+    monkeypatch.setattr(wr, "Bot", make)
+    return known
 
 
 class TestCommandLine:
@@ -8822,25 +8609,11 @@ class TestCommandLine:
         ("--tag", "org/repo@abc", "tag", "org/repo@abc"),
         ("--cache-dir", "~/cache", "cache_dir", os.path.expanduser("~/cache")),
     )
-    def test_an_option_reaches_the_bot(self, monkeypatch, option, value, name, wanted):
-        made = []
-
-        def make(**options):
-            made.append(options)
-            raise ValueError("enough is known")
-
-        monkeypatch.setattr(wr, "Bot", make)
+    def test_an_option_reaches_the_bot(self, made, option, value, name, wanted):
         assert call(DOC, option, *([value] if value else [])).code == 2
         assert made[0][name] == wanted
 
-    def test_defaults_are_those_of_the_library(self, monkeypatch):
-        made = []
-
-        def make(**options):
-            made.append(options)
-            raise ValueError("enough is known")
-
-        monkeypatch.setattr(wr, "Bot", make)
+    def test_defaults_are_those_of_the_library(self, made):
         assert call(DOC).code == 2
         wanted = {"origin": ORIGIN, "timeout": 30.0, "max_wait": 300.0, "max_bytes": 10 * 2**20}
         wanted.update(unreachable="allow", robots2=False, allow_private=False, tag=None)
@@ -9243,15 +9016,13 @@ class TestResultLines:
         ]
         assert [item["kind"] for item in objects] == ["feed", "llms.txt"]
 
-    def test_ten_thousand_items_are_no_text_of_their_own(self, run, world):
-        lines = "".join(
-            f"<url><loc>https://b.test/{number:0100}</loc></url>" for number in range(10_000)
-        )
-        world.web[DOC] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
+    def test_thousands_of_items_are_no_text_of_their_own(self, run, world):
+        entries = [f"<url><loc>https://b.test/{number:0100}</loc></url>" for number in range(2500)]
+        world.web[DOC] = answer(f"<urlset>{''.join(entries)}</urlset>", content_type="text/xml")
         outputs = []
-        assert peak_bytes(lambda: outputs.append(run("--discover", "--json", DOC))) < 12 * 2**20
+        assert peak_bytes(lambda: outputs.append(run("--discover", "--json", DOC))) < 3 * 2**20
         found = json.loads(outputs[0].out)
-        assert [item["url"][-5:] for item in found["items"][::5000]] == ["00000", "05000"]
+        assert [item["url"][-5:] for item in found["items"][::2000]] == ["00000", "02000"]
         assert found["target"] == DOC and list(found["items"][0]) == ["url", "lastmod"]
 
     @pytest.mark.parametrize(
@@ -9546,19 +9317,16 @@ class TestReport:
         assert "<script" not in page and "<img" not in page and "\x1b" not in page
         assert "\u202e" not in page and "&#8238;" not in page
 
-    @given(
+    @pytest.mark.parametrize(
         "line",
-        "",
-        "{",
-        "[]",
-        "null",
-        "7",
-        '{"outcome": "fetched"}',
-        "[" * 100_000,
-        "\0\xff",
-        '{"outcome": 7, "requests": [7]}',
-        '{"outcome": [], "requests": []}',
-        "9" * 9000,
+        [
+            *(
+                '|{|[]|null|7|{"outcome": "fetched"}|\x00\xff|{"outcome": 7, "requests": [7]}|'
+                '{"outcome": [], "requests": []}'
+            ).split("|"),
+            "[" * 100_000,
+            "9" * 9000,
+        ],
     )
     def test_what_is_no_result_is_counted(self, tmp_path, line):
         path = tmp_path / "results.jsonl"
