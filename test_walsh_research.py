@@ -316,6 +316,10 @@ def environment_of(**more):
     return {**known, **{name: str(value) for name, value in more.items()}}
 
 
+CAPTURED = {"capture_output": True, "encoding": "utf-8", "timeout": 60}
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
 @pytest.fixture
 def environment(monkeypatch):
     """No proxy variables but those that a test sets."""
@@ -328,21 +332,14 @@ def environment(monkeypatch):
 def python(code, *arguments):
     """What such a process prints, on stdout and on stderr."""
     command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
-    options = {"env": environment_of(), "capture_output": True, "text": True}
-    done = subprocess.run(command, timeout=60, **options)
+    done = subprocess.run(command, env=environment_of(), **CAPTURED)
     return done.stdout, done.stderr
 
 
-def command(*arguments, stdin="", timeout=60, python=(), **environment):
+def command(*arguments, stdin="", **environment):
     """The command as a process of its own, with no proxies and a cache folder that is given."""
-    done = subprocess.run(
-        [sys.executable, *python, *AS_COMMAND, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=timeout,
-        env=environment_of(**environment),
-    )
+    words = [sys.executable, *AS_COMMAND, *map(str, arguments)]
+    done = subprocess.run(words, input=stdin, env=environment_of(**environment), **CAPTURED)
     return Output(done.returncode, done.stdout, done.stderr)
 
 
@@ -476,13 +473,8 @@ class Client:
     def __init__(self, *options, patch="wr.MIN_REQUEST_INTERVAL = 0.2"):
         code = f"import sys, walsh_research as wr\n{patch}\nsys.exit(wr.main(sys.argv[1:]))"
         words = ["-W", "error", "-c", code, "--mcp", "--allow-private", *map(str, options)]
-        self.process = subprocess.Popen(
-            [sys.executable, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment_of(),
-        )
+        options = {"stdin": subprocess.PIPE, "env": environment_of(), **PIPES}
+        self.process = subprocess.Popen([sys.executable, *words], **options)
         self.said = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -581,11 +573,7 @@ def start(hosts, tmp_path):
         words = [what, hosts[0].origin, folder or "", jobs, *urls]
         process = subprocess.Popen(
             [sys.executable, "-W", "error", str(script), *map(str, words)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            env=environment,
-            start_new_session=True,
+            **{"encoding": "utf-8", "env": environment, "start_new_session": True, **PIPES},
         )
         processes.append(process)
         return process
@@ -1648,6 +1636,7 @@ class TestR3a:
         ("final sigma", "\u03b2\u03cc\u03bb\u03bf\u03c2.com", "xn--nxasmm1c.com", True),
         ("a joiner", "\u0932\u200d.test", "xn--v2b.test", True),
         ("refused by IDNA 2003", "\u05d00.test", "xn--0-zhc.test", True),
+        ("a label too long for IDNA", "example.com", "a" * 70 + "\u00fc.example.com", True),
         ("no punycode", "xn--\u00fc.example.com", "a.example.com", False),
         ("IPv4", "127.0.0.1", "127.0.0.1:80", True),
         ("IPv4 in hex", "0xC0.0.2.1", "192.0.2.1", True),
@@ -6734,14 +6723,10 @@ class TestMcp:
 import socket, sys, time, walsh_research
 socket.getaddrinfo = lambda *arguments, **options: time.sleep(60)
 sys.exit(walsh_research.main(["--mcp", "--max-wait", "2", "--timeout", "1"]))"""
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program],
-            input=json.dumps(fetch_call(1, "https://a.test/")),
-            env=environment_of(XDG_CACHE_HOME=tmp_path),
-            capture_output=True,
-            encoding="utf-8",
-            timeout=60,
-        )
+        environment = environment_of(XDG_CACHE_HOME=tmp_path)
+        options = {"input": json.dumps(fetch_call(1, "https://a.test/")), "env": environment}
+        words = [sys.executable, "-W", "error", "-c", program]
+        done = subprocess.run(words, **options, **CAPTURED)
         answered = json.loads(done.stdout)["result"]
         (block,) = answered["content"]
         assert answered["isError"] and fields_of(answered)["outcome"] == "failed"
@@ -7083,12 +7068,8 @@ threading.Thread.start = refuse"""
 
     def test_a_client_that_goes_away_ends_the_server(self, publisher, tmp_path):
         place = ("--allow-private", "--origin", publisher.origin, "--cache-dir", tmp_path)
-        process = subprocess.Popen(
-            [sys.executable, str(MODULE), "--mcp", *map(str, place)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        words = [sys.executable, str(MODULE), "--mcp", *map(str, place)]
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, **PIPES)
         with process:
             process.stdout.close()
             process.stdin.write(json.dumps(request(1, "tools/list")).encode() + b"\n")
@@ -8669,9 +8650,8 @@ TERMINALS = pytest.mark.skipif(
 def spawn(*arguments, **options):
     """The command as a process that is ended by its test."""
     environment = environment_of(**options.pop("env", {}))
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    words = [sys.executable, *AS_COMMAND, *map(str, arguments)]
-    return subprocess.Popen(words, env=environment, **{**pipes, **options})
+    options = {"stdin": subprocess.DEVNULL, "env": environment, **PIPES, **options}
+    return subprocess.Popen([sys.executable, *AS_COMMAND, *map(str, arguments)], **options)
 
 
 @contextmanager
@@ -9454,14 +9434,10 @@ class TestSignals:
     def test_closed_streams_leave_no_traceback(self, publisher, tmp_path, closed):
         words = [sys.executable, *AS_COMMAND, *map(str, here(publisher, tmp_path))]
         script = f'exec "$@" {closed}'
-        done = subprocess.run(
-            ["sh", "-c", script, "sh", *words, publisher.origin + "/allowed"],
-            capture_output=True,
-            timeout=30,
-            env=environment_of(),
-        )
-        assert done.returncode == (1 if ">&-" in closed and closed != "2>&-" else 0)
-        assert b"Traceback" not in done.stderr and b"Exception" not in done.stderr
+        words = ["sh", "-c", script, "sh", *words, publisher.origin + "/allowed"]
+        done = subprocess.run(words, env=environment_of(), **CAPTURED)
+        assert done.returncode == (closed == ">&-")
+        assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
 # === 9. THE PROOF ============================================================
@@ -10123,13 +10099,8 @@ bot = part_one.Fetcher(options)
 results = list(bot.run(["https://a.test/x", "https://a.test/private"]))
 print(sorted((result.outcome, result.gate, result.body) for result in results))
 """
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-I", "-c", code],
-            cwd=tmp_path,
-            capture_output=True,
-            timeout=60,
-            text=True,
-        )
+        words = [sys.executable, "-W", "error", "-I", "-c", code]
+        done = subprocess.run(words, cwd=tmp_path, **CAPTURED)
         assert done.stderr == ""
         assert done.stdout == "[('denied', 'R2', b''), ('fetched', None, b'hello')]\n"
 
@@ -10285,14 +10256,7 @@ class TestLoneCopy:
         (tmp_path / "walsh_research.py").write_text(SOURCE, encoding="utf-8")
         words = [sys.executable, "-I", "-S", "-W", "error", "walsh_research.py", *arguments]
         kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
-        return subprocess.run(
-            words,
-            cwd=tmp_path,
-            capture_output=True,
-            timeout=60,
-            text=True,
-            env={**kept, **environment},
-        )
+        return subprocess.run(words, cwd=tmp_path, env={**kept, **environment}, **CAPTURED)
 
     def test_it_runs_with_no_site_no_home_and_no_network(self, tmp_path):
         done = self.alone(tmp_path, "ftp://a.test/")
@@ -10303,13 +10267,7 @@ class TestLoneCopy:
         with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
             archive.writestr("walsh_research.py", SOURCE)
         code = "import sys; sys.path.insert(0, 'w.zip'); import walsh_research as w; print(w.Bot)"
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", code],
-            cwd=tmp_path,
-            timeout=60,
-            capture_output=True,
-            text=True,
-        )
+        done = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, **CAPTURED)
         assert "walsh_research.Bot" in done.stdout and done.stderr == ""
 
     def test_importing_it_touches_nothing(self, tmp_path):
@@ -10319,14 +10277,8 @@ class TestLoneCopy:
             " & (set(sys.modules) - before))"
         )
         environment = {**os.environ, "HOME": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=MODULE.parent,
-            timeout=60,
-            capture_output=True,
-            text=True,
-            env=environment,
-        )
+        options = {"cwd": MODULE.parent, "env": environment, **CAPTURED}
+        done = subprocess.run([sys.executable, "-c", code], **options)
         assert done.stdout == "1 set()\n" and list(tmp_path.iterdir()) == []
 
 
@@ -10477,15 +10429,10 @@ class TestReadme:
         for number, version in enumerate(handshakes, 1):
             params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {}}
             lines.append({"id": number, "method": "initialize", "params": params})
-        done = subprocess.run(
-            [sys.executable, *server["args"]],
-            input="".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines),
-            env={**os.environ, "PYTHONPATH": str(MODULE.parent)},
-            cwd=tmp_path,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=60,
-        )
+        asked = "".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines)
+        options = {"env": {**os.environ, "PYTHONPATH": str(MODULE.parent)}, "cwd": tmp_path}
+        words = [sys.executable, *server["args"]]
+        done = subprocess.run(words, input=asked, **options, **CAPTURED)
         first, *others = [json.loads(line)["result"] for line in done.stdout.splitlines()]
         assert first["supportedVersions"] == [stateless, *handshakes] and done.returncode == 0
         assert [answer["protocolVersion"] for answer in others] == handshakes
@@ -10632,46 +10579,30 @@ XML_PARTS = (
 ).split("|")
 
 
+MARKDOWN_PREFIXES = "|x |[a|[a](|[a](<|[a](b '|- |<a ".split("|")
+PAGE_PREFIXES = "|<|<meta |<title>|<!--|<meta name=robots content='".split("|")
+SITEMAP_PREFIXES = "|<urlset>|<urlset><url><loc>|<urlset |http://x.test/".split("|")
+FEED_PREFIXES = (
+    "|<rss>|<rss><channel><item><title>|<rss><channel><item><pubDate>|"
+    "<feed><entry><title type='html'>|<?xml |<rss |<!DOCTYPE |"
+    '{"version":"https://jsonfeed.org/version/1.1","items":['
+).split("|")
+
+# By name: function, prefixes, parts, suffixes.
+PUMPED_BY_NAME = {
+    "markdown_links": (wr.markdown_links, MARKDOWN_PREFIXES, MARKDOWN_PARTS, ["](http://x.test/)"]),
+    "parse_llms_txt": (in_llms, ["- [a](b)"], MARKDOWN_PARTS, ["](/)"]),
+    "page_metadata": (in_page, PAGE_PREFIXES, PAGE_PARTS, ["", "'><p>"]),
+    "parse_feed": (in_feed, FEED_PREFIXES, XML_PARTS, ["", "</title></item>"]),
+    "parse_sitemap": (in_sitemap, SITEMAP_PREFIXES, XML_PARTS, [""]),
+}
+
 # Name, function, prefix, part, suffix: prefix + part × n + suffix takes time in proportion to n.
 PUMPED_FORMATS = [
     (f"{name} {prefix!r} {part!r} {suffix!r}", function, prefix, part, suffix)
-    for name, function, prefixes, parts, suffixes in (
-        (
-            "markdown_links",
-            wr.markdown_links,
-            ["", "x ", "[a", "[a](", "[a](<", "[a](b '", "- ", "<a "],
-            [*MARKDOWN_PARTS, *BLANKS],
-            ["](http://x.test/)"],
-        ),
-        ("parse_llms_txt", in_llms, ["- [a](b)"], [*MARKDOWN_PARTS, *BLANKS], ["](/)"]),
-        (
-            "page_metadata",
-            in_page,
-            ["", "<", "<meta ", "<title>", "<!--", "<meta name=robots content='"],
-            [*PAGE_PARTS, *BLANKS],
-            ["", "'><p>"],
-        ),
-        (
-            "parse_feed",
-            in_feed,
-            (
-                "|<rss>|<rss><channel><item><title>|<rss><channel><item><pubDate>|"
-                "<feed><entry><title type='html'>|<?xml |<rss |<!DOCTYPE |"
-                '{"version":"https://jsonfeed.org/version/1.1","items":['
-            ).split("|"),
-            [*XML_PARTS, *BLANKS],
-            ["", "</title></item>"],
-        ),
-        (
-            "parse_sitemap",
-            in_sitemap,
-            ["", "<urlset>", "<urlset><url><loc>", "<urlset ", "http://x.test/"],
-            [*XML_PARTS, *BLANKS],
-            [""],
-        ),
-    )
+    for name, (function, prefixes, parts, suffixes) in PUMPED_BY_NAME.items()
     for prefix in prefixes
-    for part in parts
+    for part in [*parts, *BLANKS]
     for suffix in suffixes
 ]
 
