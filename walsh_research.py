@@ -121,6 +121,7 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    import pathlib
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
     from http.client import HTTPResponse
@@ -185,10 +186,11 @@ MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 4 * 2**20}
 # Bytes kept where there is no disk, by kind; a hostile domain has any number of hosts.
 MAX_REMEMBERED_BYTES = {"robots": 64 * 2**20, "robots2": 16 * 2**20, "ask": 16 * 2**20}
 DURABLE_KINDS = ("blocklist", "schema")  # a power cut loses none of these
-# Unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run, and
-# the pace the longest Retry-After. A "tmp" is what a killed process was writing.
+# An entry that is not written again goes, by kind. List and schema never do (R3b, R10), a source
+# outlives a yearly run, and the pace the longest Retry-After. A "tmp" is of a killed process.
 ENTRY_LIFETIME_SECONDS = {
     "blocklist": float("inf"),
+    "schema": float("inf"),
     "source": 400 * 86400.0,
     "pace": 400 * 86400.0,
     "tmp": 86400.0,
@@ -2663,12 +2665,6 @@ def open_privately(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
 
 
-def date_file(path: str, at: float) -> None:
-    """Notes by the bot's clock when a file was used, as far as the disk can note such a time."""
-    with suppress(OSError, OverflowError, ValueError):
-        os.utime(path, (at, at))
-
-
 def replace_file(scratch: str, path: str) -> None:
     """Windows renames nothing onto a file that another process has open just now."""
     for pause_seconds in RENAME_PAUSES_SECONDS:
@@ -2798,7 +2794,7 @@ class Cache:
         return lock
 
     def sweep(self) -> None:
-        """Once a day, for all processes, what was long neither read nor written goes."""
+        """Once a day, for all processes, what was long not written goes."""
         now = self._wall_time()
         if not self._is_usable():
             return
@@ -2853,11 +2849,7 @@ class Cache:
             raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
         payload = io.BytesIO(entry)
         payload.seek(32)
-        value = PlainUnpickler(payload).load()
-        now = self._wall_time()
-        if now - status.st_mtime > SWEEP_INTERVAL_SECONDS:  # What is used is not swept.
-            date_file(path, now)
-        return value
+        return PlainUnpickler(payload).load()
 
     def _write(self, kind: str, name: str, payload: bytes) -> None:
         """The whole file becomes the entry, or stays as it was."""
@@ -2870,7 +2862,8 @@ class Cache:
                 if kind in DURABLE_KINDS:
                     file.flush()
                     os.fsync(file.fileno())
-            date_file(scratch, now)
+            with suppress(OSError, OverflowError, ValueError):  # no disk can note every time
+                os.utime(scratch, (now, now))
             replace_file(scratch, self._path(kind, name))
         except BaseException:
             with suppress(OSError):
@@ -7681,8 +7674,8 @@ class Sandbox:
     `.answers[path] = (status, headers, body)` changes what it answers (a whole URL goes before a
     path); one of status 0 is sent as it stands, and in memory it is none at all. A page is also
     there as .html and as .md.
-    `crawl_delay` stands in its robots.txt, `latency` is how long each answer takes, both in
-    seconds; `.most_at_once` is how many requests it had under way at the same time.
+    `crawl_delay` stands in its robots.txt, `latency` is how long each answer takes, and
+    `silence` how long none does, all in seconds; `.most_at_once` is how many requests it had under way at the same time.
     """
 
     def __init__(
@@ -7699,6 +7692,7 @@ class Sandbox:
         self.clock = clock
         self.hits: list[Hit] = []
         self.answers: dict[str, Published] = {}
+        self.silence = 0.0
         self.under_way = 0
         self.most_at_once = 0
         self.reset_answers()
@@ -7800,10 +7794,9 @@ class Sandbox:
 
     def send(self, request: Request) -> Response:
         """The transport protocol, in memory."""
-        if request.departed is not None:
-            request.departed()
         status, fields, body = self.receive(request.method, request.url, request.headers)
         if status == 0:
+            self.clock.sleep(self.silence)
             raise TransportError("no answer")
         kept = body[: request.max_bytes]
         return Response(
@@ -7938,6 +7931,17 @@ R2 robots.txt that is busy backs off, holds its host, and drops nobody
   wait 20
   fetch /page -> /robots.txt+290 /page+291 fetched
 
+R2 the modes for a person at a prompt are for nobody else, and have no pace
+  refused_bot {"robots_mode": "ignore"} -> True
+  new_bot {"interactive": true, "robots_mode": "ignore"}
+  fetch /denied -> blocklist?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3 \
+/denied fetched
+  fetch /busy -> /busy failed
+  could_fetch /busy -> allowed
+  fetch //blocked.test/ -> denied:R3
+  new_bot {"interactive": true, "robots_mode": "report_only"}
+  fetch /denied -> /robots.txt /denied fetched
+
 R2a vectors 12.1, robots group selection, and random texts
   group User-agent: * | Disallow: /a |  | User-agent: Walsh-Research | Disallow: /b -> \
 Walsh-Research
@@ -7949,8 +7953,10 @@ walsh-research
   compare agents -> alike
 
 R2a named Walsh-Research group overrides `*`
-  facts /star-only -> blocklist /robots.txt /star-only allowed_implicit by Walsh-Research, None
-  facts /wild/open -> /wild/open+1 allowed_explicit by Walsh-Research, 9
+  facts /star-only -> blocklist /robots.txt /star-only allowed_implicit recommended \
+('Walsh-Research', None, 0.0, {'search': 'yes', 'ai-train': 'no'})
+  facts /wild/open -> /wild/open+1 allowed_explicit recommended \
+('Walsh-Research', 9, 0.0, {'search': 'yes', 'ai-train': 'no'})
 
 R2b vectors 12.2, robots path matching, and random texts
   rules Disallow: /research/bots/dogfood-disallow | /research/bots/dogfood-disallow.html -> DENY
@@ -8007,6 +8013,7 @@ R3 vectors 12.6, durations
 
 R3 operator blocklist blocks apex `blocked.test`, before robots.txt, and nobody else
   fetch //blocked.test/ -> blocklist denied:R3
+  because sandbox -> True
   may_fetch //blocked.test/ -> R3
   fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
   relist {"blocked": [{2000 others}{"domain": "b.test"}]}
@@ -8017,7 +8024,8 @@ R3 redirects onto a listed host, of a page and of a robots.txt
   chain /moved 2 http://www.blocked.test/page
   fetch /moved -> blocklist /robots.txt /moved /moved-1+1 denied:R3
   chain //b.test/robots.txt 1 //blocked.test/robots.txt
-  fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+  facts //b.test/page -> //b.test/robots.txt //b.test/page unknown_unreachable \
+unknown_do_not_fetch_by_default (None, None, None, {})
 
 R3 an opt-out while a hop waits, or a retry
   relist {"refresh": "PT5M"}
@@ -8089,7 +8097,7 @@ R3b a list that the disk has spoilt, or that could not be asked for, opens nothi
   relist {}
   wait 7210
   fetch //blocked.test/ -> blocklist denied:R3
-  tear blocklist
+  tear blocklist-
   serve blocklist 500
   new_process
   fetch /page -> blocklist+1 deferred:R3
@@ -8100,6 +8108,10 @@ R3b retain it in a new process, months later too; an empty list only where none 
   relist {}
   wait 310
   fetch //blocked.test/page -> blocklist denied:R3
+  relist {"blocked": []}
+  wait 25200
+  fetch /page -> blocklist /robots.txt /page fetched
+  tear blocklist-
   serve blocklist 404
   wait 9000000
   new_process
@@ -8126,8 +8138,13 @@ R3c schema-invalid document is rejected; prior list retained; also of another ma
   relist {"contract": "walsh-research-blocklist/v3"}
   fetch //blocked.test/ -> blocklist denied:R3
 
-R3c each keyword of the schema
+R3c each keyword of the schema, and none that cannot be applied
   keywords -> none
+  applicable {"required": ["updated"]} -> True
+  applicable {"required": 7} -> False
+  applicable {"pattern": "\\\\p{L}"} -> False
+  applicable {"$ref": "#/nowhere"} -> False
+  applicable {"$dynamicRef": "#"} -> False
 
 R4 at most one request per second and host, redirects included, by whatever spelling
   fetch /page -> blocklist /robots.txt /page fetched
@@ -8155,6 +8172,37 @@ R4 the next process keeps the pace of the last
   fetch /page -> blocklist /robots.txt /page fetched
   new_process
   fetch /page.md -> /page.md+1 fetched
+
+R4 a target waits for its own turn alone, however long the line
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 4
+  new_bot {"max_wait": 5}
+  run /page /page.md /weak /allowed -> blocklist /robots.txt /page /page.md+4 /weak+8 /allowed+12 \
+fetched fetched fetched fetched
+  could_fetch /page -> allowed
+
+R4 two who hop to a host, and one of its own, take turns, day by day
+  serve //b.test/robots.txt 200 User-agent: * | Crawl-delay: 600
+  chain /moved 1 //b.test/page
+  chain //b.test/moved 1 //b.test/page.md
+  run /moved //b.test/moved //b.test/weak -> blocklist /robots.txt /moved //b.test/robots.txt \
+//b.test/page fetched deferred:R4 deferred:R4
+  wait 86400
+  run /moved //b.test/moved //b.test/weak -> blocklist //b.test/robots.txt /robots.txt \
+//b.test/moved+1 /moved+1 //b.test/page.md+2 fetched deferred:R4 deferred:R4
+  wait 86400
+  run /moved //b.test/moved //b.test/weak -> blocklist //b.test/robots.txt //b.test/weak+1 \
+/robots.txt+1 /moved+2 //b.test/page+2 fetched fetched deferred:R4
+
+R4 a host that does not answer holds up nobody for long
+  serve //b.test/robots.txt 0
+  serve //b.test/page 0
+  serve /weak 0
+  hang 30
+  run //b.test/page?1 //b.test/page?2 //b.test/page?3 //b.test/page?4 /page -> blocklist \
+//b.test/robots.txt /robots.txt+30 /page+30 //b.test/robots.txt+31 //b.test/page?1+61 \
+//b.test/page?2+91 //b.test/page?3+121 fetched failed failed failed deferred:R5
+  because in a row -> True
+  fetch /weak -> /weak /weak+31 failed
 
 R4 many targets of some hosts, one of them silent, at the pace of each
   serve //b.test/page 0
@@ -8193,6 +8241,7 @@ R5 vectors 12.5, retry after
   retry_after Sun, 23 May 2026 00:00:00 GMT -> 0.0
   retry_after Saturday, 23-May-26 00:00:30 GMT -> 30.0
   retry_after Sat May 23 00:00:30 2026 -> 30.0
+  retry_after Fri, 23 May 2098 00:00:00 GMT -> 315360000.0
 
 R5 503: five retries with full jitter on the schedule, and an hour's hold
   back_offs /busy -> failed:R5 spread
@@ -8240,7 +8289,12 @@ R6 no image, script, style or font is downloaded, nor anything of a private addr
   find /never.css PNG -> /never.css+1 0 read 0 kept
   find /never.js PNG -> /never.js+1 0 read 0 kept
   find /never.woff2 PNG -> /never.woff2+1 0 read 0 kept
-  fetch http://[::ffff:10.0.0.1]/ -> denied:address
+  run http://[::ffff:10.0.0.1]/ http://[::]/ http://0x7f.1/ http://[64:ff9b::a00:2]/ \
+http://[2002:a00:1::]/ http://[2001:0:1:2:3:4:f5ff:fffe]/ http://[::a00:1]/ http://a.localhost/ \
+http://printer.local/ -> denied:address denied:address denied:address denied:address \
+denied:address denied:address denied:address denied:address denied:address
+  fetch http://[2606:4700::1111]/ -> http://[2606:4700::1111]/robots.txt \
+http://[2606:4700::1111]/ failed
 
 R6 metadata only: no content in a record, nor in the cache
   find /allowed Words of the body -> blocklist /robots.txt /allowed 1 read 0 kept
@@ -8275,6 +8329,19 @@ R7 a weak ETag comes back byte for byte, a Last-Modified alone, each to the URL 
   sent if-modified-since: Sat, 23 May 2026 00:00:00 GMT -> True
   fetch /redirected -> /redirected+1 /allowed+2 fetched
   fetch /redirected -> /redirected+1 /allowed+2 unchanged
+
+R7 the one form of a URL that is requested
+  wire_url HTTP://Bücher.Test.:80/a/./b/%2e%2E/é?b"c&%61#d -> \
+http://xn--bcher-kva.test:80/a/%C3%A9?b%22c&%61
+  wire_url http://0x7f.1 -> http://127.0.0.1/
+  wire_url http://[0::1]/../x/.. -> http://[::1]/
+  mask_credentials http://user:pa/ss@x.test/y -> http://***@x.test/y
+  fetch http://user:pass@x.test/ -> failed
+  fetch http://straße.test/ -> failed
+  fetch http://a..test/ -> failed
+  fetch http://[::1/ -> failed
+  fetch http://x.test:0/ -> failed
+  fetch ftp://x.test/ -> failed
 
 R7 two spellings of one source are requested once
   run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched
@@ -8340,6 +8407,20 @@ R11 the next process asks for no robots.txt, list or schema that is fresh
   new_process
   fetch /page -> blocklist /page fetched
 
+R11 what nobody uses goes from the disk, but for the list
+  fetch //b.test/page -> blocklist //b.test/robots.txt //b.test/page fetched
+  fetch /page -> /robots.txt /page fetched
+  files robots- -> 2
+  wait 4000000
+  new_process
+  fetch /denied -> blocklist /robots.txt denied:R2
+  wait 4000000
+  new_process
+  fetch /denied -> blocklist /robots.txt denied:R2
+  new_process
+  files robots- -> 1
+  files blocklist- -> 1
+
 R12 a stale entry blocks on its refresh
   constant STALE_HARD_CUTOFF -> 2
   fetch /page -> blocklist /robots.txt /page fetched
@@ -8363,7 +8444,11 @@ R13 the origin alone is tagged; the gates see the untagged URL
   fetch /page?of=wal.sh -> blocklist{tag} /robots.txt /page?of=wal.sh fetched
   fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched
   fetch //notwal.sh/page -> //notwal.sh/robots.txt //notwal.sh/page fetched
-  fetch //www.wal.sh/page -> //www.wal.sh/robots.txt //www.wal.sh/page fetched"""
+  fetch //www.wal.sh/page -> //www.wal.sh/robots.txt //www.wal.sh/page fetched
+  chain //wal.sh/moved 1 //wal.sh/page?a&impl=walsh%2Fresearch&sha=afd2c01&\
+spec=walsh-research-compliance/v1.3
+  fetch //wal.sh/moved -> //wal.sh/moved{tag}+1 \
+//wal.sh/page?a&impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3+2 fetched"""
 
 # These take a server on loopback. Requests stand in alphabetical order, without times.
 WIRES = """\
@@ -8791,12 +8876,24 @@ class ScenarioRun(Run):
         for here, there in zip(urls, urls[1:]):
             self.refuse(f"{here} 302 Location {self.long_url(there)}")
 
-    def tear(self, kind: str) -> None:
-        """The entries of a kind lose their last byte on the disk."""
-        import pathlib
+    def hang(self, seconds: str) -> None:
+        """How long no answer takes."""
+        self.publisher.silence = float(seconds)
 
-        for path in pathlib.Path(self.folder).glob(f"{kind}-*"):
-            path.write_bytes(path.read_bytes()[:-1])
+    def files(self, kind: str) -> int:
+        """How many entries of a kind lie on the disk."""
+        return len(self.entries(kind))
+
+    def entries(self, kind: str) -> list[pathlib.Path]:
+        """The files of a kind, the latest last."""
+        from pathlib import Path
+
+        return sorted(Path(self.folder).glob(f"{kind}*"), key=lambda path: path.stat().st_mtime)
+
+    def tear(self, kind: str) -> None:
+        """The latest entry of a kind loses its last byte on the disk."""
+        path = self.entries(kind)[-1]
+        path.write_bytes(path.read_bytes()[:-1])
 
     def relist(self, changes: str) -> None:
         """The list is published with other fields; null leaves one out."""
@@ -8812,13 +8909,34 @@ class ScenarioRun(Run):
     def fetch(self, url: str) -> str:
         return self.said(self.fetched(url))
 
-    def may_fetch(self, url: str) -> str:
-        return self.bot.may_fetch(self.long_url(url)).gate or "allowed"
+    def may_fetch(self, url: str, wait: bool = True) -> str:
+        return self.bot.may_fetch(self.long_url(url), wait).gate or "allowed"
+
+    def could_fetch(self, url: str) -> str:
+        return self.may_fetch(url, wait=False)
+
+    def refused_bot(self, options: str) -> bool:
+        """Whether no bot takes such options."""
+        with suppress(ValueError):
+            self.new_bot(options)
+            return False
+        return True
+
+    def applicable(self, schema: str) -> bool:
+        """Whether a list is adopted that brings such a schema."""
+        import json
+
+        with suppress(BlocklistRejected):
+            return Blocklist.from_document({**self.list, "schema": json.loads(schema)}) is not None
+        return False
 
     def facts(self, url: str) -> str:
-        """What robots.txt said of a page that was fetched."""
+        """What robots.txt said of a page."""
         result = self.fetched(url)
-        return f"{result.verdict} by {result.group}, {result.rule and result.rule.line}"
+        self.said(result)
+        rule = result.rule and result.rule.line
+        known = result.group, rule, result.crawl_delay, dict(result.content_signals)
+        return f"{result.verdict} {result.recommendation} {known}"
 
     def run(self, urls: str) -> str:
         results = self.bot.run(map(self.long_url, urls.split()))
@@ -8830,13 +8948,11 @@ class ScenarioRun(Run):
 
     def find(self, text: str) -> str:
         """How often a page has some words, and how often its record and the cache do (R6)."""
-        import pathlib
-
         url, _, part = text.partition(" ")
         words = part.encode()
         result = self.fetched(url)
         kept = str(result.to_dict()).encode()
-        for path in pathlib.Path(self.folder).iterdir():
+        for path in self.entries(""):
             kept += path.read_bytes()
         return f"{result.body.count(words)} read {kept.count(words)} kept"
 
@@ -8870,6 +8986,10 @@ class ScenarioRun(Run):
 
     def agents(self, text: str) -> str:
         return ", ".join(agents_of(self.publisher.hits))
+
+    def because(self, text: str) -> bool:
+        """Whether the last reason has these words."""
+        return text in self.reason
 
     def logged(self, topic: str) -> bool:
         """Whether a warning about the run named the topic (R10: MUST log it)."""
