@@ -7693,6 +7693,7 @@ class Sandbox:
         self.hits: list[Hit] = []
         self.answers: dict[str, Published] = {}
         self.silence = 0.0
+        self.connections = 0
         self.under_way = 0
         self.most_at_once = 0
         self.reset_answers()
@@ -7726,6 +7727,10 @@ class Sandbox:
             protocol_version = "HTTP/1.1"  # it keeps connections
             disable_nagle_algorithm = True  # header and body are two writes
             timeout = 10
+
+            def setup(self) -> None:
+                super().setup()
+                sandbox.connections += 1
 
             def do_GET(self) -> None:
                 sandbox.serve(self)
@@ -7903,7 +7908,12 @@ R2 a copy outlives repeated 500s, and its process
   serve /robots.txt 500
   wait 90000
   fetch /denied -> blocklist /robots.txt denied:R2
-  wait 2600000
+  wait 90000
+  fetch /denied -> blocklist /robots.txt denied:R2
+  wait 90000
+  fetch /denied -> blocklist /robots.txt denied:R2
+  source /denied -> a copy held since 2026-05-23T00:00:00Z; unreachable since 2026-05-24T01:00:00Z
+  wait 2411700
   new_process
   fetch /denied -> blocklist /robots.txt denied:R2
   wait 310
@@ -7933,9 +7943,14 @@ R2 robots.txt that is busy backs off, holds its host, and drops nobody
 
 R2 the modes for a person at a prompt are for nobody else, and have no pace
   refused_bot {"robots_mode": "ignore"} -> True
+  refused_bot {"unreachable": "never"} -> True
+  refused_bot {"timeout": "5"} -> True
+  refused_bot {"max_wait": "5"} -> True
+  refused_bot {"max_wait": -1} -> True
   new_bot {"interactive": true, "robots_mode": "ignore"}
   fetch /denied -> blocklist?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3 \
 /denied fetched
+  facts /denied -> /denied skipped_by_user_policy recommended (None, None, None, {})
   fetch /busy -> /busy failed
   could_fetch /busy -> allowed
   fetch //blocked.test/ -> denied:R3
@@ -7953,7 +7968,8 @@ walsh-research
   compare agents -> alike
 
 R2a named Walsh-Research group overrides `*`
-  facts /star-only -> blocklist /robots.txt /star-only allowed_implicit recommended \
+  source /page -> blocklist /robots.txt robots.txt (200) fetched now
+  facts /star-only -> /star-only allowed_implicit recommended \
 ('Walsh-Research', None, 0.0, {'search': 'yes', 'ai-train': 'no'})
   facts /wild/open -> /wild/open+1 allowed_explicit recommended \
 ('Walsh-Research', 9, 0.0, {'search': 'yes', 'ai-train': 'no'})
@@ -8000,6 +8016,8 @@ R2d Crawl-delay beyond what a run may wait
   serve /robots.txt 200 User-agent: * | Crawl-delay: 600
   fetch /page -> blocklist /robots.txt /page fetched
   fetch /page -> deferred:R4
+  because 10 min between requests -> True
+  could_fetch /page -> R4
   wait 590
   new_process
   fetch /page -> /page+10 fetched
@@ -8065,12 +8083,17 @@ R3a vectors 12.3, blocklist domain
 
 R3a ports, final dots and IDN in a host and in the list
   relist {"blocked": [{"domain": "B\u00fccher.Test."}, {"domain": "xn--caf-dma.test"}, \
-{"domain": "%78.test"}]}
+{"domain": "%78.test"}, {"domain": "(Straße.test)"}, {"domain": "[2606:4700::1]:443"}, \
+{"domain": "mar\u00adked.test"}]}
   fetch http://WWW.XN--bcher-kva.test.:8080/ -> blocklist denied:R3
   fetch //bücher.test/ -> denied:R3
   fetch //a.CAFÉ.test/ -> denied:R3
   fetch //xn--%63af-dma.test/ -> denied:R3
   fetch //x.test/ -> denied:R3
+  fetch //xn--strae-oqa.test/ -> denied:R3
+  logged '(Straße.test)' taken as 'straße.test' -> True
+  fetch http://[2606:4700:0::1]/ -> denied:R3
+  fetch //marked.test/ -> denied:R3
 
 R3b retain last list on transient fetch failure
   fetch //blocked.test/ -> blocklist denied:R3
@@ -8087,6 +8110,7 @@ R3b retain last list on transient fetch failure
   wait 25200
   serve blocklist 0
   fetch //blocked.test/ -> blocklist blocklist+1 denied:R3
+  logged no answer; the list of 1 entries, of 2026-05-23T07:00:00Z, stays in force -> True
 
 R3b a list that the disk has spoilt, or that could not be asked for, opens nothing
   serve blocklist 500
@@ -8098,6 +8122,14 @@ R3b a list that the disk has spoilt, or that could not be asked for, opens nothi
   wait 7210
   fetch //blocked.test/ -> blocklist denied:R3
   tear blocklist-
+  serve blocklist 500
+  new_process
+  fetch /page -> blocklist+1 deferred:R3
+  logged answered 500 -> True
+  relist {}
+  wait 310
+  fetch //blocked.test/ -> blocklist denied:R3
+  loosen blocklist-
   serve blocklist 500
   new_process
   fetch /page -> blocklist+1 deferred:R3
@@ -8249,6 +8281,7 @@ R5 503: five retries with full jitter on the schedule, and an hour's hold
   fetch /busy
   wait 3290
   fetch /page -> deferred:R5
+  could_fetch /page -> R5
   wait 20
   fetch /page -> /page+290 fetched
 
@@ -8260,6 +8293,17 @@ R5 429 at a hop, and no answer: the schedule
   fetch //b.test/page -> deferred:R5
   serve /page 0
   fetch /page -> /page /page+1 /page+3 /page+7 /page+15 /page+31 failed
+
+R5 a retry that cannot leave in time, and exchanges that take too long
+  new_bot {"max_wait": 2}
+  serve /page 0
+  fetch /page -> blocklist /robots.txt /page /page+1 deferred:R5
+  because no answer -> True
+  serve //a.test/robots.txt 0
+  hang 45
+  refuse //a.test/x 302 Location https://b.test/x
+  fetch //a.test/x -> //a.test/robots.txt //a.test/x+45 deferred:R4
+  because have passed -> True
 
 R5 429: Retry-After in place of the schedule
   refuse /busy 429 Retry-After 90
@@ -8295,6 +8339,12 @@ http://printer.local/ -> denied:address denied:address denied:address denied:add
 denied:address denied:address denied:address denied:address denied:address
   fetch http://[2606:4700::1111]/ -> http://[2606:4700::1111]/robots.txt \
 http://[2606:4700::1111]/ failed
+
+R6 no more is read of a body than was said
+  new_bot {"max_bytes": 1024}
+  serve /more 200 {400 KiB}
+  fetch /more -> blocklist /robots.txt /more failed
+  because more than 1 KiB -> True
 
 R6 metadata only: no content in a record, nor in the cache
   find /allowed Words of the body -> blocklist /robots.txt /allowed 1 read 0 kept
@@ -8334,34 +8384,52 @@ R7 the one form of a URL that is requested
   wire_url HTTP://Bücher.Test.:80/a/./b/%2e%2E/é?b"c&%61#d -> \
 http://xn--bcher-kva.test:80/a/%C3%A9?b%22c&%61
   wire_url http://0x7f.1 -> http://127.0.0.1/
+  printable a\u202eb\u2800 -> a\\u202eb\\u2800
   wire_url http://[0::1]/../x/.. -> http://[::1]/
   mask_credentials http://user:pa/ss@x.test/y -> http://***@x.test/y
   fetch http://user:pass@x.test/ -> failed
   fetch http://straße.test/ -> failed
   fetch http://a..test/ -> failed
   fetch http://[::1/ -> failed
+  fetch http://[fe80::1%1]/ -> failed
   fetch http://x.test:0/ -> failed
   fetch ftp://x.test/ -> failed
 
+R7 a circle of redirects
+  chain /c 2 /c
+  fetch /c -> blocklist /robots.txt /c /c-1+1 failed
+  because in a circle -> True
+
 R7 two spellings of one source are requested once
   run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched
+
+R5 a robots.txt behind a host that is held is asked for once
+  refuse //b.test/busy 429 Retry-After 400
+  fetch //b.test/busy -> blocklist //b.test/robots.txt //b.test/busy deferred:R5
+  chain /robots.txt 1 //b.test/robots.txt
+  run /page /page.md -> /robots.txt deferred:R5 deferred:R5
+  wait 410
+  run /page /page.md -> /robots.txt //b.test/robots.txt /page+1 /page.md+2 fetched fetched
 
 R8 a source is not asked again within the hour, by the next process neither
   run /feed.xml -> blocklist /robots.txt /feed.xml fetched
   wait 3590
   new_process
   run /feed.xml -> skipped
+  because asked 59.8 min ago; again after 60 min -> True
   wait 20
   run /feed.xml -> /feed.xml fetched
 
 R8 a failure has a floor too; what was put off is due when it said
   serve /nothing 302
   run /nothing -> blocklist /robots.txt /nothing failed
+  because 302 without a Location -> True
   refuse /busy 429 Retry-After 1200
   run /busy -> /busy+1 deferred:R5
   wait 890
   new_process
   run /nothing /busy -> skipped deferred:R5
+  because 14.8 min ago and put off (R5) -> True
   wait 310
   run /nothing /busy -> /busy skipped deferred:R5
 
@@ -8421,6 +8489,23 @@ R11 what nobody uses goes from the disk, but for the list
   files robots- -> 1
   files blocklist- -> 1
 
+R11 of two processes beside each other each reads what the other has learnt
+  fetch /page -> blocklist /robots.txt /page fetched
+  new_process
+  wait 90000
+  serve /robots.txt 200 User-agent: * | Disallow: /page
+  fetch /page -> blocklist /robots.txt denied:R2
+  back
+  fetch /page -> denied:R2
+  fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+  back
+  fetch //b.test/page.md -> //b.test/page.md+1 fetched
+  wait 22000
+  relist {"blocked": [{"domain": "b.test"}]}
+  fetch //b.test/page -> blocklist denied:R3
+  back
+  fetch //b.test/page -> denied:R3
+
 R12 a stale entry blocks on its refresh
   constant STALE_HARD_CUTOFF -> 2
   fetch /page -> blocklist /robots.txt /page fetched
@@ -8456,11 +8541,11 @@ R1 exact UA on a CONNECT, under TLS and by a plain proxy, which alone sees its c
   serve /wal.sh:443 200
   serve /c.test:443 200
   by_proxy https://c.test/page -> /c.test:443 /page /robots.txt \
-/wal.sh:443 blocklist fetched
+/wal.sh:443 blocklist fetched c.test
   sent proxy-authorization -> False
   serve /http://b.test/page 200
   by_proxy http://b.test/page -> /http://b.test/page /http://b.test/robots.txt /wal.sh:443 \
-blocklist fetched
+blocklist fetched wal.sh
   sent proxy-authorization: Basic dTpwQHNz -> True
   agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
 
@@ -8472,6 +8557,10 @@ fetched 1 hello
   wire HTTP/1.1 200 | Transfer-Encoding: chunked |  | 5 | hello | 0 |  |  -> fetched 1 hello
   wire HTTP/1.1 200 | Content-Encoding: gzip | X: 1 |  2 |  | {gzip} -> fetched 1 hello
   wire HTTP/1.1 200 | Content-Encoding: deflate, utf-8 |  | {deflate} -> fetched 1 hello
+  wire HTTP/1.1 200 | Content-Type: text/plain; charset=latin1 |  | é -> fetched 1 é
+  wire HTTP/1.1 200 | Content-Type: text/html |  | <meta charset=latin1>é -> \
+fetched 1 <meta charset=latin1>é
+  wire HTTP/1.1 200 | Content-Type: application/pdf |  | hello -> fetched 1
   wire HTTP/1.1 204 | Transfer-Encoding: chunked |  |  -> fetched 1
   wire HTTP/1.1 200 | Content-Encoding: gzip |  | {gzip}{gzip}  -> fetched 1 hellohello
   wire HTTP/1.1 200 | Content-Length: 6 |  | hello -> failed 6
@@ -8484,7 +8573,25 @@ fetched 1 hello
   wire HTTP/1.1 200 | Content-Encoding: gzip |  | hello -> failed 6
   wire HTTP/1.1 200 | Content-Encoding: br |  | hello -> failed 1
   wire hello -> failed 6
-  wire  -> failed 6"""
+  wire  -> failed 6
+
+R4 one connection for a call, and none after it
+  run /page /weak /allowed -> /allowed /page /robots.txt /weak blocklist fetched fetched fetched
+  connections -> 1
+  fetch /page.md -> /page.md fetched
+  connections -> 2
+
+R5 an answer that is late is none
+  slow 0.3
+  new_bot {"timeout": 0.1}
+  fetch /page -> /page /robots.txt /robots.txt blocklist blocklist failed
+  because no complete answer within 0.1 s -> True
+
+R6 what a name leads to is what is asked, if it may be
+  lead public 127.0.0.1 -> denied:address
+  lead public -> failed
+  because there seems to be no network -> True
+  lead private ::1 127.0.0.1 -> /page /robots.txt fetched"""
 
 # These take the command in processes of its own, which begin so many seconds later by their clock.
 PROCESSES = """\
@@ -8849,8 +8956,18 @@ class ScenarioRun(Run):
     def new_process(self, text: str) -> None:
         """Another bot with nothing of the first in memory; the disk alone is between them."""
         self.bot.close()
+        self.former = self.bot, self.clock
         self.clock = self.publisher.clock = VirtualClock(self.clock.now)
         self.bot = self.bot_of()
+
+    def back(self, text: str) -> None:
+        """The process before this one goes on beside it, with what it has in memory."""
+        now = self.clock.now
+        here = self.bot, self.clock
+        self.bot, self.clock = self.former
+        self.former = here
+        self.publisher.clock = self.clock
+        self.clock.now = now
 
     def slow(self, seconds: str) -> None:
         self.publisher.latency = float(seconds)
@@ -8895,6 +9012,13 @@ class ScenarioRun(Run):
         path = self.entries(kind)[-1]
         path.write_bytes(path.read_bytes()[:-1])
 
+    def loosen(self, kind: str) -> None:
+        """Anybody may have written the latest entry of a kind; where no disk says so, it is torn."""
+        if hasattr(os, "geteuid"):
+            self.entries(kind)[-1].chmod(0o666)
+        else:
+            self.tear(kind)
+
     def relist(self, changes: str) -> None:
         """The list is published with other fields; null leaves one out."""
         import json
@@ -8929,6 +9053,10 @@ class ScenarioRun(Run):
         with suppress(BlocklistRejected):
             return Blocklist.from_document({**self.list, "schema": json.loads(schema)}) is not None
         return False
+
+    def source(self, url: str) -> str:
+        """Where the robots.txt comes from that decides about a page."""
+        return self.bot.may_fetch(self.long_url(url), wait=False).robots_source
 
     def facts(self, url: str) -> str:
         """What robots.txt said of a page."""
@@ -9021,8 +9149,11 @@ def compiled_file(path: str) -> bytes:
 class BareTls:
     """In the place of TLS: what would go encrypted is seen by the publisher."""
 
-    def wrap_socket(self, bare: Any, **options: Any) -> BareTls:
+    host = ""  # whose certificate would be asked for
+
+    def wrap_socket(self, bare: Any, server_hostname: bytes, **options: Any) -> BareTls:
         self.bare = bare
+        self.host = server_hostname.decode()
         return self
 
     def do_handshake(self) -> None:
@@ -9046,7 +9177,10 @@ class LoopbackRun(ScenarioRun):
         self.publisher = Sandbox(0.0).__enter__()
         self.site = self.publisher.origin
         self.short_names = {"blocklist": self.site + LIST_PATH, "/": self.site + "/"}
-        self.bot = self.publisher.bot(clock=self.clock)
+        self.bot = self.bot_of()
+
+    def bot_of(self, **options: Any) -> Bot:
+        return self.publisher.bot(clock=self.clock, warn=self.log.append, **options)
 
     def close(self) -> None:
         self.publisher.__exit__()
@@ -9056,11 +9190,27 @@ class LoopbackRun(ScenarioRun):
         return sorted(without_query(self.short_url(hit.url)) for hit in hits)
 
     def by_proxy(self, url: str) -> str:
-        """A fetch by way of a proxy; a CONNECT is a request too."""
+        """A fetch by way of a proxy, and for whom TLS began; a CONNECT is a request too."""
         proxy = self.site.replace("//", "//u:p%40ss@")
         transport = HttpTransport(proxies={"all": proxy})
-        transport.tls_context = cast("ssl.SSLContext", BareTls())
-        return self.said(Bot(None, transport=transport, clock=self.clock).fetch(url))
+        tls = BareTls()
+        transport.tls_context = cast("ssl.SSLContext", tls)
+        bot = self.bot_of(origin=ORIGIN, transport=transport, allow_private=False)
+        return f"{self.said(bot.fetch(url))} {tls.host}".strip()
+
+    def lead(self, text: str) -> str:
+        """A page of a host with such addresses, by a bot that may ask private ones or may not."""
+        who, *addresses = text.split()
+        may_be_private = who == "private"
+        transport = HttpTransport(may_be_private, proxies={})
+        transport.pins["wal.sh"] = math.inf, [], "it has no address"
+        transport.pins["evil.test"] = math.inf, addresses, "it has none"
+        bot = self.bot_of(origin=ORIGIN, transport=transport, allow_private=may_be_private)
+        return self.said(bot.fetch(f"http://evil.test:{self.publisher.port}/page"))
+
+    def connections(self, text: str) -> int:
+        """How many the publisher has seen."""
+        return self.publisher.connections
 
     def wire(self, text: str) -> str:
         """What becomes of a page whose answer has these lines: outcome, attempts, text."""
@@ -9094,7 +9244,8 @@ class ProcessRun(LoopbackRun):
 
         python = [sys.executable or "", "-I", "-S", "-c", CHILD, seconds]
         options = ["--json", "--allow-private", "--origin", self.site]
-        environ = {**os.environ, "WALSH_RESEARCH_CACHE": self.folder, "no_proxy": "*"}
+        roots = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"), self.folder)
+        environ = {**os.environ, **roots, "WALSH_RESEARCH_CACHE": "", "no_proxy": "*"}
         try:
             with COMPILING:
                 program = compiled_file(__file__)
