@@ -9743,7 +9743,7 @@ class TestBreaks:
     @pytest.mark.parametrize("row", QUICK_ROWS, ids=lambda row: f"{row.clause} {row.name}")
     def test_a_broken_copy_does_not_attest_its_clause(self, row, tmp_path):
         module = broken_module(row, tmp_path / "walsh_research.py")
-        starts = (module.ProcessRun, module.LoopbackRun) if row.is_real else (module.ScenarioRun,)
+        starts = (module.LoopbackRun, module.ProcessRun) if row.is_real else (module.ScenarioRun,)
         pairs = [(start, check) for start in starts for check in checks_of(start)]
         pairs = [pair for pair in pairs if pair[1].startswith(row.clause + " ")]
         # Two threads of a busy machine may go one after the other by themselves, so all are thrice.
