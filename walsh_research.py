@@ -10689,14 +10689,17 @@ def make_blocking(stream: Any) -> None:
         os.set_blocking(stream.fileno(), True)
 
 
-def buffer_stdout() -> None:
-    """With PYTHONUNBUFFERED one write may take a part alone, and nobody would hear of the rest."""
-    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
-        encoding, errors = sys.stdout.encoding, sys.stdout.errors
-        whole = io.BufferedWriter(sys.stdout.detach())  # type: ignore[union-attr]
-        sys.stdout = io.TextIOWrapper(whole, encoding, errors, line_buffering=True)
-        # As that of the interpreter it may hold what a full disk refused; else 3.14 raises that.
-        sys.__stdout__ = sys.stdout  # type: ignore[misc]
+def prepare_stdout() -> None:
+    """Whatever its encoding, stdout takes every character, and it takes every line whole."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+        if isinstance(sys.stdout.buffer, io.RawIOBase):
+            # With PYTHONUNBUFFERED one write may take a part alone, and nobody hears of the rest.
+            encoding = sys.stdout.encoding
+            whole = io.BufferedWriter(sys.stdout.detach())  # type: ignore[arg-type]
+            sys.stdout = io.TextIOWrapper(whole, encoding, "backslashreplace", line_buffering=True)
+            # As that of the interpreter it may hold what a full disk refused; else 3.14 raises that.
+            sys.__stdout__ = sys.stdout  # type: ignore[misc]
 
 
 def end_torn_line() -> None:
@@ -10800,7 +10803,7 @@ class Command:
         self.started_at = self.clock.monotonic()
         self.bot: Bot | None = None
         make_blocking(sys.stdout)
-        buffer_stdout()
+        prepare_stdout()
 
     def run(self) -> int:
         """The exit code."""
@@ -10918,52 +10921,35 @@ class Command:
 
     # --- Lines ------------------------------------------------------------
 
-    def line(self, text: str) -> None:
-        """A line on stdout, at once; of --body on stderr."""
+    def write(self, pieces: Iterable[str]) -> None:
+        """The pieces of a line on stdout, at once; of --body on stderr."""
         self.status()
         if self.options.mode == "body":
-            write_error(f"{text}\n")
+            write_error("".join(pieces) + "\n")
             return
         if sys.stdout is None:
             raise OSError(errno.EBADF, "closed")
-        encoding = sys.stdout.encoding or "utf-8"
-        encodable = text.encode(encoding, "backslashreplace").decode(encoding)
-        sys.stdout.write(f"{encodable}\n")
+        sys.stdout.writelines(pieces)
+        sys.stdout.write("\n")
         sys.stdout.flush()
+
+    def line(self, text: str) -> None:
+        self.write([text])
 
     def detail(self, text: str) -> None:
         """A line below a row."""
         self.line(printable(text, MAX_DETAIL_CHARACTERS))
 
-    def show_object(self, value: Any) -> None:
+    def show_object(self, value: Any, indent: int | None = None) -> None:
+        """JSON in pieces: ten thousands of items in one text would fill memory."""
         import json
 
-        indent = None if self.options.json else 2
-        self.line(json.dumps(value, allow_nan=False, indent=indent))
-
-    def show_record(self, value: Any) -> None:
-        """An object in JSON; ten thousands of items in one text would fill memory."""
-        import json
-
-        name = "links" if isinstance(value, Result) else "items"
-        listed = getattr(value, name, ())
-        if listed:
-            value = value._replace(**{name: ()})
-        text = json.dumps(value.to_dict(), allow_nan=False)
-        if listed:
-            head, place, text = text.partition(f'"{name}": [')
-            self.status()
-            sys.stdout.write(head + place)
-            comma = ""
-            for item in listed:
-                sys.stdout.write(comma + json.dumps(item.to_dict()))
-                comma = ", "
-        self.line(text)
+        self.write(json.JSONEncoder(allow_nan=False, indent=indent).iterencode(value))
 
     def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
         """An object, or a line in columns."""
         if self.options.json:
-            self.show_record(value)
+            self.show_object(value.to_dict())
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
@@ -11176,7 +11162,7 @@ class Command:
         if any(check.outcome == "skip" for check in live):
             self.codes.add(4)
         document = attest(live=live)
-        self.show_object(document)
+        self.show_object(document, indent=None if self.options.json else 2)
         if not document["conformant"]:
             self.codes.add(1)
 
