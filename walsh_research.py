@@ -10773,22 +10773,11 @@ def what_came(result: Result) -> list[Any]:
     ]
 
 
-class TickingClock(SystemClock):
-    """The system's clock, whose sleep tells now and then how long it still is."""
+class Command(SystemClock):
+    """What was asked for, and what came of it. The modes are its methods.
 
-    def __init__(self, tick: Callable[[float], None]) -> None:
-        self._tick = tick
-
-    def sleep(self, seconds: float) -> None:
-        until = self.monotonic() + seconds
-        while seconds > 0.0:
-            self._tick(seconds)
-            time.sleep(min(seconds, STATUS_TICK_SECONDS))
-            seconds = until - self.monotonic()
-
-
-class Command:
-    """What was asked for, and what came of it. The modes are its methods."""
+    It is its bot's clock: it shows what a sleep is for.
+    """
 
     def __init__(self, words: Sequence[str]) -> None:
         self.options = read_arguments(words)
@@ -10799,8 +10788,7 @@ class Command:
         self.name_columns = 0  # to which URLs are padded
         self.doing = ""  # what the bot said of its work last
         self.shown_target = ""  # whose sources are being listed
-        self.clock = TickingClock(self.tick)
-        self.started_at = self.clock.monotonic()
+        self.started_at = self.monotonic()
         self.bot: Bot | None = None
         make_blocking(sys.stdout)
         prepare_stdout()
@@ -10841,7 +10829,7 @@ class Command:
             robots2=options.robots2,
             warn=self.warn,
             trace=self.trace,
-            clock=self.clock if options.jobs == 1 else None,
+            clock=self if options.jobs == 1 else None,
         )
         wanted.update(others)
         try:
@@ -10875,7 +10863,7 @@ class Command:
 
     @property
     def spent_seconds(self) -> float:
-        return self.clock.monotonic() - self.started_at
+        return self.monotonic() - self.started_at
 
     def status(self, doing: str = "") -> None:
         """The one live line on a terminal's stderr, gone with the next line that stays."""
@@ -10910,10 +10898,14 @@ class Command:
         else:
             self.status(line)
 
-    def tick(self, seconds: float) -> None:
-        """What a wait is for, while it lasts."""
-        hint = " (Ctrl-C ends it)" if seconds > LONG_WAIT_SECONDS else ""
-        self.status(f"waiting {seconds:.1f} s{hint} · {self.doing}")
+    def sleep(self, seconds: float) -> None:
+        """The status line says what a wait is for, while it lasts."""
+        until = self.monotonic() + seconds
+        while seconds > 0.0:
+            hint = " (Ctrl-C ends it)" if seconds > LONG_WAIT_SECONDS else ""
+            self.status(f"waiting {seconds:.1f} s{hint} · {self.doing}")
+            time.sleep(min(seconds, STATUS_TICK_SECONDS))
+            seconds = until - self.monotonic()
 
     def tick_of_many(self) -> None:
         """Now and then, while processes work."""
@@ -11050,12 +11042,12 @@ class Command:
 
     def write_body(self, result: Result) -> None:
         """As it came; on a terminal as text that moves no cursor."""
-        body = result.body
         if is_terminal(sys.stdout):
-            text = result.text or body.decode("latin-1")
-            shown = [letter if letter in "\n\t" else shown_character(letter) for letter in text]
-            body = "".join(shown).encode(sys.stdout.encoding, "backslashreplace")
-        sys.stdout.buffer.write(body)
+            text = result.text or result.body.decode("latin-1")
+            for letter in text:
+                sys.stdout.write(letter if letter in "\n\t" else shown_character(letter))
+        else:
+            sys.stdout.buffer.write(result.body)
         sys.stdout.flush()
 
     def check(self) -> None:
@@ -11188,7 +11180,7 @@ def handled_signals() -> Iterator[None]:
     """Ctrl-C and SIGTERM interrupt what goes on."""
     previous: dict[int, Any] = {}
     with suppress(ValueError):  # not the main thread: signals are somebody else's
-        for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+        for number in ENDING_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 previous[number] = signal.signal(number, interrupt)
     try:
