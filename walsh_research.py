@@ -9133,12 +9133,10 @@ def count_outcomes(outcomes: Iterable[str]) -> dict[str, int]:
 # Owns who works on which targets. Each worker process is an ordinary serial bot, and the cache
 # folder coordinates them all.
 
-STATUS_TICK_SECONDS = 0.5  # between two looks of a status line at the clock
 MAX_JOBS = 64  # processes; each holds a blocklist of its own
 MAX_WAITED_FOR = {"win32": 60}  # pipes at once: Windows knows no more than 62
 PARENT_LOOK_SECONDS = 0.5  # how soon at the latest a worker sees that its parent is gone
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-Tick = Callable[[], None]
 
 
 class Finding(NamedTuple):
@@ -9163,19 +9161,16 @@ class Assignment(NamedTuple):
     adopts: bool = True  # R7: false in a worker, whose parent adopts what was read
 
 
-def findings_of(
-    bot: Bot, assignment: Assignment, jobs: int = 1, tick: Tick | None = None
-) -> Findings:
+def findings_of(bot: Bot, assignment: Assignment, jobs: int = 1) -> Findings:
     """A Finding each as it is done, by this process, or by `jobs` that work for it.
 
-    While they do, `tick` is called now and then. They all end when the generator is closed.
-    `bot.requests` and `bot.blocklist_was_missed` count what they did too. ValueError, at once:
-    there cannot be so many.
+    They all end when the generator is closed. `bot.requests` and `bot.blocklist_was_missed` count
+    what they did too. ValueError, at once: there cannot be so many.
     """
     if jobs == 1:
         return MODE_FINDINGS[assignment.mode](bot, assignment)
     check_jobs(jobs, bot.options)
-    return shared_findings(bot, assignment, jobs, tick)
+    return shared_findings(bot, assignment, jobs)
 
 
 def results_of_processes(
@@ -9196,8 +9191,13 @@ def values_of(findings: Findings) -> Iterator[Any]:
 
 
 def run_findings(bot: Bot, assignment: Assignment) -> Findings:
-    wanted: Any = {"min_age": assignment.min_age, "is_anew": assignment.is_anew}
-    for result in bot._results(assignment.urls, adopts=assignment.adopts, **wanted):
+    results = bot._results(
+        assignment.urls,
+        adopts=assignment.adopts,
+        min_age=assignment.min_age,
+        is_anew=assignment.is_anew,
+    )
+    for result in results:
         if not assignment.keeps_bodies:
             result = result._replace(body=b"")
         yield Finding(result.url, result)
@@ -9219,14 +9219,13 @@ def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
 MODE_FINDINGS = {"run": run_findings, "check": check_findings, "discover": discover_findings}
 
 
-def lost_finding(bot: Bot, mode: str, url: str, reason: str) -> Finding:
-    """Of a target whose worker is gone."""
-    result = bot.unasked("failed", url, reason)
-    if mode == "check":
-        return Finding(url, Decision(False, url, reason=reason))
-    if mode == "discover":
-        return Finding(url, Source("none", url, target=url, result=result))
-    return Finding(url, result)
+def lost_findings(bot: Bot, mode: str, urls: Iterable[str], reason: str) -> Findings:
+    """Of targets that no worker is there for."""
+    for url in urls:
+        result = bot.unasked("failed", url, reason)
+        source = Source("none", url, target=url, result=result)
+        values = {"run": result, "check": result.decision, "discover": source}
+        yield Finding(url, values[mode])
 
 
 # --- A worker -----------------------------------------------------------------
@@ -9282,7 +9281,7 @@ class Worker(NamedTuple):
     unfinished: collections.Counter[str]  # targets
 
 
-def shared_findings(bot: Bot, assignment: Assignment, jobs: int, tick: Tick | None) -> Findings:
+def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
     """What the worker processes of this generator find. R4a"""
     from multiprocessing.connection import wait
 
@@ -9297,24 +9296,20 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int, tick: Tick | No
     failed_at = bot.refresh_blocklist()  # R10: once for all of them
     workers: dict[Any, Worker] = {}
     try:
-        unstarted: list[str] = []
-        trouble = ""
+        lost: list[Finding] = []
         with signals_held_back():
             for share in shares:
                 task = assignment._replace(urls=share, adopts=False)
                 try:
                     start_worker(bot, task, failed_at, workers)
                 except OSError as error:
-                    unstarted += share
-                    trouble = error.strerror or str(error)
-        reason = f"no process for it ({trouble}), raise `ulimit -n` and `-u`, or want fewer --jobs"
-        for url in unstarted:
-            yield lost_finding(bot, assignment.mode, url, reason)
+                    wanted = "raise `ulimit -n` and `-u`, or want fewer --jobs"
+                    reason = f"no process for it ({error.strerror or error}), {wanted}"
+                    lost += lost_findings(bot, task.mode, share, reason)
+        yield from lost
         while workers:
-            for connection in wait(list(workers), STATUS_TICK_SECONDS):
+            for connection in wait(list(workers)):
                 yield from receive(bot, assignment.mode, workers, connection)
-            if tick:
-                tick()
     finally:
         for worker in workers.values():
             worker.process.kill()
@@ -9343,8 +9338,7 @@ def receive(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) ->
         connection.close()
         process.join()
         reason = f"its worker process ended with exit code {process.exitcode}"
-        for url in unfinished.elements():
-            yield lost_finding(bot, mode, url, reason)
+        yield from lost_findings(bot, mode, unfinished.elements(), reason)
         return
     if kind == "warning":
         bot.warn(value)
@@ -10468,6 +10462,7 @@ MAX_URL_COLUMNS = 60  # ours: to which URLs are padded; longer ones stay whole
 CHECK_NAME_COLUMNS = 76  # ours: the longest name of a check
 MAX_DETAIL_CHARACTERS = 2000  # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20  # ours: of a source that --discover lists
+STATUS_TICK_SECONDS = 0.5  # ours: between two looks of the status line at the clock
 LONG_WAIT_SECONDS = 10.0  # ours: in which a person wonders how to end it
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell writes files so
 
@@ -10696,7 +10691,7 @@ def prepare_stdout() -> None:
         if isinstance(sys.stdout.buffer, io.RawIOBase):
             # With PYTHONUNBUFFERED one write may take a part alone, and nobody hears of the rest.
             encoding = sys.stdout.encoding
-            whole = io.BufferedWriter(sys.stdout.detach())  # type: ignore[arg-type]
+            whole = io.BufferedWriter(sys.stdout.detach())
             sys.stdout = io.TextIOWrapper(whole, encoding, "backslashreplace", line_buffering=True)
             # As that of the interpreter it may hold what a full disk refused; else 3.14 raises that.
             sys.__stdout__ = sys.stdout  # type: ignore[misc]
@@ -10852,7 +10847,7 @@ class Command(SystemClock):
         options = self.options
         assignment = Assignment(mode, self.targets, options.min_age, keeps_bodies=False)
         with self.open_bot() as bot:
-            with closing(findings_of(bot, assignment, options.jobs, self.tick_of_many)) as found:
+            with closing(findings_of(bot, assignment, options.jobs)) as found:
                 for finding in found:
                     self.done += finding.is_last
                     if finding.value is not None:
@@ -10906,10 +10901,6 @@ class Command(SystemClock):
             self.status(f"waiting {seconds:.1f} s{hint} · {self.doing}")
             time.sleep(min(seconds, STATUS_TICK_SECONDS))
             seconds = until - self.monotonic()
-
-    def tick_of_many(self) -> None:
-        """Now and then, while processes work."""
-        self.status(f"{self.options.jobs} jobs")
 
     # --- Lines ------------------------------------------------------------
 
@@ -11178,7 +11169,7 @@ def interrupt(number: int, frame: Any) -> NoReturn:
 @contextmanager
 def handled_signals() -> Iterator[None]:
     """Ctrl-C and SIGTERM interrupt what goes on."""
-    previous: dict[int, Any] = {}
+    previous: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # not the main thread: signals are somebody else's
         for number in ENDING_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
