@@ -100,7 +100,7 @@ import unicodedata
 import weakref
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
 from html import escape, unescape
@@ -10436,7 +10436,6 @@ exit codes:
   2 command line or input file wrong     3 nothing failed, a gate denied
   4 live fixtures out of reach         130 Ctrl-C, 143 SIGTERM, 141 closed pipe
 """
-VERSION_LINE = f"walsh_research {__version__} ({SPEC_VERSION})"
 HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
 MODES = (  # the first holds
     "--help",
@@ -10813,8 +10812,7 @@ class Command(SystemClock):
         wanted = {name: value for name, value in vars(options).items() if name in Options._fields}
         if options.selftest:  # the fixtures are asked for afresh
             wanted["cache_dir"] = None
-            if not options.offline:  # R13, where it is known who asks
-                wanted["tag"] = options.tag or detect_identity(os.environ)
+            wanted["tag"] = options.tag or detect_identity(os.environ)  # R13, where that is known
         wanted.update(
             robots2=options.robots2,
             warn=self.warn,
@@ -10829,25 +10827,20 @@ class Command(SystemClock):
             found = found.replace("allow_private=True", "--allow-private")
             raise Misuse(f"--{name.replace('_', '-')} {found}") from None
 
-    @contextmanager
-    def open_bot(self) -> Iterator[Bot]:
-        with self.make_bot() as bot:
-            self.bot = bot
-            yield bot
-            if bot.blocklist_was_missed:  # R3b opened the gate
-                self.codes.add(1)
-
     def show_findings(self, mode: str, show: Callable[[Any], None]) -> None:
         """What a bot finds of each target, or many processes; each as it is done."""
-        options = self.options
-        assignment = Assignment(mode, self.targets, options.min_age, keeps_bodies=False)
-        with self.open_bot() as bot:
-            with closing(findings_of(bot, assignment, options.jobs)) as found:
+        is_body = self.options.mode == "body"
+        assignment = Assignment(mode, self.targets, self.options.min_age, is_body, is_anew=is_body)
+        with self.make_bot() as bot:
+            self.bot = bot
+            with closing(findings_of(bot, assignment, self.options.jobs)) as found:
                 for finding in found:
                     self.done += finding.is_last
                     if finding.value is not None:
                         show(finding.value)
                     del finding  # and its items, before the next target is asked for
+            if bot.blocklist_was_missed:  # R3b opened the gate
+                self.codes.add(1)
 
     # --- Progress ---------------------------------------------------------
 
@@ -10964,7 +10957,7 @@ class Command(SystemClock):
         self.line(HELP[:-1])
 
     def version(self) -> None:
-        self.line(VERSION_LINE)
+        self.line(f"walsh_research {__version__} ({SPEC_VERSION})")
 
     def fetch(self) -> None:
         try:
@@ -11020,14 +11013,13 @@ class Command(SystemClock):
         """The bytes of one target, which is asked for without validators."""
         if len(self.targets) != 1:
             raise Misuse(f"--body has {len(self.targets)} targets, want one")
-        with self.open_bot() as bot:
-            for result in bot.run(self.targets, self.options.min_age, fresh=True):
-                self.show_result(result)
-                if result.ok:
-                    self.write_body(result)
+        self.show_findings("run", self.show_body)
 
-    def write_body(self, result: Result) -> None:
-        """As it came; on a terminal as text that moves no cursor."""
+    def show_body(self, result: Result) -> None:
+        """Its line, and what came; on a terminal as text that moves no cursor."""
+        self.show_result(result)
+        if not result.ok:
+            return
         if is_terminal(sys.stdout):
             text = result.text or result.body.decode("latin-1")
             for letter in text:
@@ -11055,18 +11047,25 @@ class Command(SystemClock):
         self.show_findings("discover", self.show_source)
 
     def show_source(self, source: Source) -> None:
-        """A source with its first items, or why it has none."""
-        if source.kind == "none":
-            self.show_nothing(source)
+        """A source with its first items, or why a target has none."""
+        result = source.result
+        is_none = source.kind == "none"
+        if is_none and result and not result.ok:  # a gate's word, or a failure
+            self.show_result(result, record=source)
             return
-        if source.target != self.shown_target and not self.options.json:
-            self.shown_target = source.target
-            self.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
         found = "listed alone: name it as a target to read it"
-        if source.result is not None:  # it was put off, or refused
-            found = source.result.reason
+        if is_none:
+            self.codes.add(1)
+            found = "no feed, no markdown, no llms.txt and no sitemap"
+            if result and result.content_type:
+                found = f"{printable(result.content_type)}, which names {found}"
+        elif result:  # it was put off, or refused
+            found = result.reason
         elif source.items or source.kind == "llms.txt" or source.url == source.target:
             found = counted(len(source.items), "item")
+        if not is_none and source.target != self.shown_target and not self.options.json:
+            self.shown_target = source.target
+            self.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
         said = [found, quoted_title(source.title), source.warning]
         head = f"{source.kind:<8}  "
         self.row(source, head, source.url, said)
@@ -11080,18 +11079,6 @@ class Command(SystemClock):
             more = len(source.items) - MAX_SHOWN_ITEMS
             self.detail(f"{indent}and {more} more; --json has all")
 
-    def show_nothing(self, source: Source) -> None:
-        """Why a target offered nothing: a gate's word, a failure, or what it is instead."""
-        result = cast(Result, source.result)
-        if not result.ok:
-            self.show_result(result, record=source)
-            return
-        found = "no feed, no markdown, no llms.txt and no sitemap"
-        if result.content_type:
-            found = f"{printable(result.content_type)}, which names {found}"
-        self.codes.add(1)
-        self.row(source, f"{source.kind:<8}  ", source.url, [found])
-
     def report(self) -> None:
         """A page of a run that is over."""
         report, name = Report(), self.options.report
@@ -11103,27 +11090,25 @@ class Command(SystemClock):
         self.line(report.page())
 
     def mcp(self) -> None:
-        """stdout carries messages alone, so what else would be printed goes to stderr."""
+        """A server for a harness, until its stdin ends."""
         if sys.stdin is None or sys.stdout is None:
             return
         make_blocking(sys.stdin)
         allow_private = self.options.allow_private
         server = McpServer(sys.stdin.buffer, sys.stdout.buffer, allow_private)
-        with redirect_stdout(sys.stderr):
-            with self.make_bot(clock=server, transport=server.transport) as bot:
-                server.serve(bot)
+        with self.make_bot(clock=server, transport=server.transport) as bot:
+            server.serve(bot)
 
-    @contextmanager
-    def live_checks(self) -> Iterator[Iterable[Check]]:
-        """The live fixtures, unless --offline. Misuse comes before any check is shown."""
-        with self.make_bot() as bot:
-            yield () if self.options.offline else live_checks(bot)
+    def live_checks(self) -> Iterable[Check]:
+        """The live fixtures, unless --offline. Misuse comes before any check is made."""
+        bot = self.make_bot()
+        return () if self.options.offline else live_checks(bot)
 
     def selftest(self) -> None:
         self.name_columns = CHECK_NAME_COLUMNS
-        with self.live_checks() as live:
-            for check in itertools.chain(offline_checks(), live):
-                self.show_outcome(check, check.outcome, check.clause, check.check, [check.observed])
+        live = self.live_checks()
+        for check in itertools.chain(offline_checks(), live):
+            self.show_outcome(check, check.outcome, check.clause, check.check, [check.observed])
         summary = count_outcomes(self.counts.elements())
         if self.options.json:
             self.show_object({"summary": summary})
@@ -11133,10 +11118,7 @@ class Command(SystemClock):
     def attest(self) -> None:
         """The document; with --selftest the live fixtures are in it (spec 18, step 9)."""
         self.status("measuring in the sandbox, a few seconds")
-        live: list[Check] = []
-        if self.options.selftest:
-            with self.live_checks() as checks:
-                live += checks
+        live = list(self.live_checks()) if self.options.selftest else []
         if any(check.outcome == "skip" for check in live):
             self.codes.add(4)
         document = attest(live=live)
@@ -11164,16 +11146,12 @@ def interrupt(number: int, frame: Any) -> NoReturn:
 @contextmanager
 def handled_signals() -> Iterator[None]:
     """Ctrl-C and SIGTERM interrupt what goes on."""
-    previous: dict[signal.Signals, Any] = {}
-    with suppress(ValueError):  # not the main thread: signals are somebody else's
-        for number in ENDING_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-                previous[number] = signal.signal(number, interrupt)
-    try:
+    with ExitStack() as before:
+        with suppress(ValueError):  # not the main thread: signals are somebody else's
+            for number in ENDING_SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                    before.callback(signal.signal, number, signal.signal(number, interrupt))
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
