@@ -9545,20 +9545,13 @@ def tools() -> list[dict[str, Any]]:
 # of numbers and words of ours; what a site wrote stands in fields, and in a block of its own.
 
 
-class Page(NamedTuple):
-    """The page that was fetched last, in memory alone."""
-
-    result: Result
-    expires_at: float  # Unix seconds
+LAST_PAGES: dict[Bot, Result] = {}  # R6: one, for five minutes or until another is fetched
 
 
-LAST_PAGES: dict[Bot, Page] = {}  # R6: one, for five minutes or until another is fetched
-
-
-def page_of(bot: Bot) -> Page | None:
-    """The page that this bot fetched last, if it is still there."""
+def page_of(bot: Bot) -> Result | None:
+    """The page that this bot fetched last, if it is still there; it is in memory alone."""
     page = LAST_PAGES.get(bot)
-    if page is not None and page.expires_at <= bot.now():
+    if page is not None and page.at + PAGE_LIFETIME_SECONDS <= bot.now():
         LAST_PAGES.clear()
         return None
     return page
@@ -9742,13 +9735,13 @@ def text_slice(result: Result, start: int, end: int) -> tuple[str, int]:
 def page_for_model(bot: Bot, url: str, is_further: bool) -> tuple[Result, str]:
     """The page, and whence it comes: that of a further slice may be in memory."""
     page = page_of(bot)
-    if is_further and page is not None and page.result.url == url:
-        if all(may_be_shown(bot, hop) for hop in (url, *page.result.redirects)):
-            return page.result, " from memory, without a request"
+    if is_further and page is not None and page.url == url:
+        if all(may_be_shown(bot, hop) for hop in (url, *page.redirects)):
+            return page, " from memory, without a request"
     result = bot.fetch(url, fresh=True)
     if result.ok and not is_withheld(result):
         LAST_PAGES.clear()
-        LAST_PAGES[bot] = Page(result, bot.now() + PAGE_LIFETIME_SECONDS)
+        LAST_PAGES[bot] = result
     return result, " anew; sha256 shows whether it is still the same page" if is_further else ""
 
 
@@ -10062,7 +10055,7 @@ class McpServer(SystemClock):
         try:
             while True:
                 page = page_of(bot)  # R6: it goes in time
-                patience = page.expires_at - bot.now() if page else None
+                patience = page.at + PAGE_LIFETIME_SECONDS - bot.now() if page else None
                 if not self._arrived.acquire(timeout=patience):
                     continue
                 if not self._requests:
@@ -10280,18 +10273,17 @@ class Report:
     def _add(self, result: Mapping[str, Any]) -> None:
         outcome = result["outcome"]
         asked_host = host_of(result["final_url"])
-        starts = []
+        is_first = True  # redirects and retries need not keep Crawl-delay
         for request in result["requests"]:
             host = host_of(request["url"])
             reported = reported_request(request)
             self.requests[host].append(reported)
-            if request["kind"] == "target":
-                starts.append((host, reported.at))
-        for host, at in starts[:1]:  # redirects and retries need not keep Crawl-delay
-            pace = MIN_REQUEST_INTERVAL
-            if host == asked_host:  # else the line has the Crawl-delay of another host
-                pace = max(pace, as_number(result["crawl_delay"]))
-            self.starts[host].append((at, pace))
+            if is_first and request["kind"] == "target":
+                is_first = False
+                pace = MIN_REQUEST_INTERVAL
+                if host == asked_host:  # else the line has the Crawl-delay of another host
+                    pace = max(pace, as_number(result["crawl_delay"]))
+                self.starts[host].append((reported.at, pace))
         self.outcomes[outcome] += 1
         if outcome in ("denied", "deferred", "failed"):
             gate = result["gate"] or result["status"] or "-"
