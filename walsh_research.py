@@ -9983,11 +9983,7 @@ def message_of(line: bytes) -> dict[str, Any]:
 class HarnessTransport(HttpTransport):
     """The transport of a harness's bot: no time-out is tried again, and a call may be cancelled."""
 
-    def __init__(
-        self, allow_private: bool = False, is_cancelled: Callable[[], bool] = bool
-    ) -> None:
-        super().__init__(allow_private=allow_private)
-        self._is_cancelled = is_cancelled  # `bool()` is False: it never is
+    cancelled: threading.Event | None = None  # of the call under way, where it can be
 
     def resolve(self, url: str, timeout: float) -> None:
         """As HttpTransport has it.
@@ -10016,7 +10012,7 @@ class HarnessTransport(HttpTransport):
         return super().route(url)
 
     def _leave_if_cancelled(self) -> None:
-        if self._is_cancelled():
+        if self.cancelled and self.cancelled.is_set():
             raise CallCancelled
 
 
@@ -10030,7 +10026,7 @@ class McpServer(SystemClock):
     def __init__(self, source: Any, sink: Any, allow_private: bool = False) -> None:
         import threading
 
-        self.transport = HarnessTransport(allow_private, self._is_cancelled)
+        self.transport = HarnessTransport(allow_private=allow_private)
         # A buffer of our own: at its end the interpreter wants the lock of stdin's.
         self._source = io.BufferedReader(getattr(source, "raw", source))
         self._sink = sink
@@ -10052,30 +10048,26 @@ class McpServer(SystemClock):
             threading.Thread(target=self._read_all, daemon=True).start()
         except RuntimeError as error:
             raise OSError(f"--mcp needs a thread of its own: {error}") from None
-        try:
-            while True:
-                page = page_of(bot)  # R6: it goes in time
-                patience = page.at + PAGE_LIFETIME_SECONDS - bot.now() if page else None
-                if not self._arrived.acquire(timeout=patience):
-                    continue
-                if not self._requests:
-                    return
-                self._serve_first(self._requests[0], bot)
-        finally:
-            LAST_PAGES.clear()
+        while True:
+            page = page_of(bot)  # R6: it goes in time
+            patience = page.at + PAGE_LIFETIME_SECONDS - bot.now() if page else None
+            if not self._arrived.acquire(timeout=patience):
+                continue
+            if not self._requests:
+                return
+            self._serve_first(bot)
 
-    def _serve_first(self, request: HarnessRequest, bot: Bot) -> None:
+    def _serve_first(self, bot: Bot) -> None:
         """The request that has waited longest; no answer, where it was cancelled."""
+        request = self._requests[0]
         self._began_at = time.monotonic()
+        self.transport.cancelled = request.cancelled
         with suppress(CallCancelled):
             reply = request.reply(bot)
         with self._first_lock:
             self._requests.pop(0)
         if not request.cancelled.is_set():
             self._send(reply)
-
-    def _is_cancelled(self) -> bool:
-        return self._requests[0].cancelled.is_set()
 
     def sleep(self, seconds: float) -> None:
         """While a call waits: tells its progress to who gave a token.
@@ -10141,7 +10133,7 @@ class McpServer(SystemClock):
         for request in list(requests):
             request.cancelled.set()
         with self._first_lock:
-            if self._requests and self._is_cancelled():
+            if self._requests and self._requests[0].cancelled.is_set():
                 self.transport.abort()
 
     # --- What goes out ----------------------------------------------------
