@@ -9061,6 +9061,7 @@ class TestCommandLine:
             ("--user-agent=x x", "the User-Agent is always the bot's own"),
             ("--delay 5 x", "each host has its own pace"),
             ("--xyz x", "--xyz is no option, want one that --help shows"),
+            ("--url x", "--url is no option, want one that --help shows"),
             ("-z x", "-z is no option, want one that --help shows"),
             ("-o page.html x", "-o is no option, want --body URL > FILE"),
             ("--output=page.html x", "--output is no option, want --body URL > FILE"),

@@ -10422,15 +10422,15 @@ exit codes:
 """
 HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
 MODES = (  # the first holds
-    "--help",
-    "--version",
-    "--mcp",
-    "--report",
-    "--body",
-    "--check",
-    "--discover",
-    "--attest",
-    "--selftest",
+    "help",
+    "version",
+    "mcp",
+    "report",
+    "body",
+    "check",
+    "discover",
+    "attest",
+    "selftest",
 )
 EXIT_CODES = (0, 4, 3, 1, 2)  # a later one prevails
 EXIT_INTERRUPTED = 130
@@ -10564,11 +10564,11 @@ def read_arguments(argv: Sequence[str]) -> Any:
     if "--mcp" in argv:
         parser.set_defaults(max_wait=MCP_MAX_WAIT_SECONDS, timeout=MCP_TIMEOUT_SECONDS)
     options, words = parser.parse_known_args(argv)
-    options.urls = [word for word in words if word != "--"]
     for word in itertools.takewhile("--".__ne__, words):
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
             raise Misuse(f"{name} is no option, {nearest_option(name, vars(options))}")
+    options.urls = [word for word in words if word != "--"]
     options.mode = chosen_mode(options)
     if options.force:
         options.min_age = 0.0  # R8
@@ -10604,24 +10604,24 @@ def nearest_option(name: str, attributes: Iterable[str]) -> str:
 
 def chosen_mode(options: Any) -> str:
     """The mode by the name of its method. Misuse: what was given excludes each other."""
-    modes = [name for name in MODES if getattr(options, name[2:])] or ["--fetch"]
+    modes = [name for name in MODES if getattr(options, name)] or ["fetch"]
     mode = modes[0]
     has_target = bool(options.urls or options.input)
-    if mode in ("--help", "--version"):
-        return mode[2:]
-    if len(modes) > 1 and modes != ["--attest", "--selftest"]:
-        raise Misuse(f"{modes[1]} is beside {mode}, want one of them")
-    if mode == "--body" and (options.json or options.jobs > 1):
+    if mode in ("help", "version"):
+        return mode
+    if len(modes) > 1 and modes != ["attest", "selftest"]:
+        raise Misuse(f"--{modes[1]} is beside --{mode}, want one of them")
+    if mode == "body" and (options.json or options.jobs > 1):
         raise Misuse("--json or --jobs is beside --body, want --body alone")
     if options.offline and not options.selftest:
         raise Misuse("--offline is without --selftest, want both")
-    if mode in ("--fetch", "--body", "--check", "--discover"):
+    if mode in ("fetch", "body", "check", "discover"):
         if not has_target:
             wanted = "a URL, - for stdin, or --input FILE; --help shows all"
             raise Misuse(f"no target is named, want {wanted}")
     elif has_target:
-        raise Misuse(f"a target is beside {mode}, want one of them")
-    return mode[2:]
+        raise Misuse(f"a target is beside --{mode}, want one of them")
+    return mode
 
 
 def read_text(name: Union[str, os.PathLike[str]]) -> str:
