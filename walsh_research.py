@@ -9875,7 +9875,6 @@ SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 SERVER_INFO = {"name": TOOL_NAME, "title": "Walsh-Research", "version": __version__}
 ABOUT_SERVER = {"capabilities": {"tools": {}}, "instructions": HARNESS_RULES}
 LIST_CACHING = {"ttlMs": 3_600_000, "cacheScope": "public"}  # the tools change with the file
-METHODS = "initialize, server/discover, tools/list, tools/call or ping"
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -9949,7 +9948,8 @@ class HarnessRequest(NamedTuple):
             caching = LIST_CACHING if VERSION_KEY in self.meta else {}
             return {"tools": tools(), **caching}
         if self.method != "tools/call":
-            raise RpcError(METHOD_NOT_FOUND, f"method is {self.method!r}, want {METHODS}")
+            wanted = "want initialize, server/discover, tools/list, tools/call or ping"
+            raise RpcError(METHOD_NOT_FOUND, f"method is {self.method!r}, {wanted}")
         name = self.params.get("name")
         if name not in list(ANSWERS):
             raise RpcError(INVALID_PARAMS, misfit(name, None))
@@ -10023,10 +10023,10 @@ class McpServer(SystemClock):
     list, whose first is being served by the thread that called `serve`, one after the other (R4).
     """
 
-    def __init__(self, source: Any, sink: Any, allow_private: bool = False) -> None:
+    def __init__(self, source: Any, sink: Any, transport: HarnessTransport) -> None:
         import threading
 
-        self.transport = HarnessTransport(allow_private=allow_private)
+        self._transport = transport
         # A buffer of our own: at its end the interpreter wants the lock of stdin's.
         self._source = io.BufferedReader(getattr(source, "raw", source))
         self._sink = sink
@@ -10042,8 +10042,6 @@ class McpServer(SystemClock):
         """Until the source ends. OSError: nobody reads the answers, or no thread can be had."""
         import threading
 
-        if self._source.isatty():
-            print("walsh_research: waits for a client's messages on stdin", file=sys.stderr)
         try:
             threading.Thread(target=self._read_all, daemon=True).start()
         except RuntimeError as error:
@@ -10061,7 +10059,7 @@ class McpServer(SystemClock):
         """The request that has waited longest; no answer, where it was cancelled."""
         request = self._requests[0]
         self._began_at = time.monotonic()
-        self.transport.cancelled = request.cancelled
+        self._transport.cancelled = request.cancelled
         with suppress(CallCancelled):
             reply = request.reply(bot)
         with self._first_lock:
@@ -10134,7 +10132,7 @@ class McpServer(SystemClock):
             request.cancelled.set()
         with self._first_lock:
             if self._requests and self._requests[0].cancelled.is_set():
-                self.transport.abort()
+                self._transport.abort()
 
     # --- What goes out ----------------------------------------------------
 
@@ -11077,9 +11075,11 @@ class Command(SystemClock):
         if sys.stdin is None or sys.stdout is None:
             return
         make_blocking(sys.stdin)
-        allow_private = self.options.allow_private
-        server = McpServer(sys.stdin.buffer, sys.stdout.buffer, allow_private)
-        with self.make_bot(clock=server, transport=server.transport) as bot:
+        if is_terminal(sys.stdin):
+            log("waits for a client's messages on stdin")
+        transport = HarnessTransport(allow_private=self.options.allow_private)
+        server = McpServer(sys.stdin.buffer, sys.stdout.buffer, transport)
+        with self.make_bot(clock=server, transport=transport) as bot:
             server.serve(bot)
 
     def live_checks(self) -> Iterable[Check]:
