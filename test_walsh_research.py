@@ -9664,6 +9664,16 @@ class TestResultLines:
             assert " not reached; " in read() and process.wait(10) == 130
 
     @TERMINALS
+    def test_the_status_line_of_many_processes_goes_on_while_they_wait(self, publisher, tmp_path):
+        publisher.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 60"
+        targets = [publisher.origin + path for path in ("/allowed", "/page.md")]
+        with at_terminal(*here(publisher, tmp_path), "--jobs", "2", *targets) as (process, read):
+            line = r"1/2 · [\d.]+ s, about [\d.]+ s left · http\S+: waits[^\r]*\r\x1b\[2K"
+            assert re.search(line * 3, read(line * 3))
+            process.send_signal(signal.SIGINT)
+            assert " 1 not reached; " in read() and process.wait(10) == 130
+
+    @TERMINALS
     @pytest.mark.parametrize("columns", [20])
     def test_a_status_line_is_cut_to_the_terminal(self, publisher, tmp_path, columns):
         words = [*here(publisher, tmp_path), publisher.origin + "/allowed?" + "x" * 200]

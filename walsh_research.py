@@ -9133,6 +9133,7 @@ def count_outcomes(outcomes: Iterable[str]) -> dict[str, int]:
 # Owns who works on which targets. Each worker process is an ordinary serial bot, and the cache
 # folder coordinates them all.
 
+STATUS_TICK_SECONDS = 0.5  # between two looks of a status line at the clock
 MAX_JOBS = 64  # processes; each holds a blocklist of its own
 MAX_WINDOWS_JOBS = 60  # Windows waits for no more than 62 pipes at once
 PARENT_LOOK_SECONDS = 0.5  # how soon at the latest a worker sees that its parent is gone
@@ -9143,7 +9144,7 @@ class Finding(NamedTuple):
     """What a bot found out about one target."""
 
     target: str  # as asked
-    value: Any  # a Result, a Decision or a Source; None only ends a target
+    value: Any  # a Result, a Decision or a Source; None where there is nothing new to show
     is_last: bool = True  # nothing more comes of this target
 
 
@@ -9184,7 +9185,8 @@ def results_of_processes(
 def values_of(findings: Findings) -> Iterator[Any]:
     with closing(findings):
         for finding in findings:
-            yield finding.value
+            if finding.value is not None:
+                yield finding.value
 
 
 # --- What a bot itself finds, in whatever process, one target after the other --
@@ -9308,8 +9310,9 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
                     lost += lost_findings(bot, task.mode, share, reason)
         yield from lost
         while workers:
-            for connection in wait(list(workers)):
+            for connection in wait(list(workers), STATUS_TICK_SECONDS):
                 yield from receive(bot, assignment.mode, workers, connection)
+            yield Finding("", None, is_last=False)  # so that a status line goes on
     finally:
         for worker in workers.values():
             worker.process.kill()
@@ -10438,7 +10441,6 @@ MAX_URL_COLUMNS = 60  # ours: to which URLs are padded; longer ones stay whole
 CHECK_NAME_COLUMNS = 76  # ours: the longest name of a check
 MAX_DETAIL_CHARACTERS = 2000  # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20  # ours: of a source that --discover lists
-STATUS_TICK_SECONDS = 0.5  # ours: between two looks of the status line at the clock
 LONG_WAIT_SECONDS = 10.0  # ours: in which a person wonders how to end it
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell writes files so
 
@@ -10820,6 +10822,8 @@ class Command(SystemClock):
                     self.done += finding.is_last
                     if finding.value is not None:
                         show(finding.value)
+                    else:
+                        self.status(self.doing)
                     del finding  # and its items, before the next target is asked for
             if bot.blocklist_was_missed:  # R3b opened the gate
                 self.codes.add(1)
