@@ -8615,7 +8615,8 @@ class TestTransport:
             return asked != [0]
 
         doors = {kind.__name__: kind for kind in wr.HttpTransport.__subclasses__()}
-        door = doors["HarnessTransport"](True, is_cancelled)
+        door = doors["HarnessTransport"](True)
+        door.cancelled = types.SimpleNamespace(is_set=is_cancelled)
         with Player(then_silence(b"")) as player, pytest.raises(BaseException) as raised:
             send(player.url, door)
         assert raised.typename == "CallCancelled" and time.monotonic() - began_at < 5
