@@ -8623,7 +8623,8 @@ class TestTransport:
             return asked != [0]
 
         doors = {kind.__name__: kind for kind in wr.HttpTransport.__subclasses__()}
-        door = doors["HarnessTransport"](True, is_cancelled)
+        door = doors["HarnessTransport"](True)
+        door.cancelled = types.SimpleNamespace(is_set=is_cancelled)
         with Player(then_silence(b"")) as player, pytest.raises(BaseException) as raised:
             send(player.url, door)
         assert raised.typename == "CallCancelled" and time.monotonic() - began_at < 5
@@ -9069,6 +9070,7 @@ class TestCommandLine:
             ("--user-agent=x x", "the User-Agent is always the bot's own"),
             ("--delay 5 x", "each host has its own pace"),
             ("--xyz x", "--xyz is no option, want one that --help shows"),
+            ("--url x", "--url is no option, want one that --help shows"),
             ("-z x", "-z is no option, want one that --help shows"),
             ("-o page.html x", "-o is no option, want --body URL > FILE"),
             ("--output=page.html x", "--output is no option, want --body URL > FILE"),
@@ -9669,6 +9671,16 @@ class TestResultLines:
             assert re.search(line, read(line))
             process.send_signal(signal.SIGINT)
             assert " not reached; " in read() and process.wait(10) == 130
+
+    @TERMINALS
+    def test_the_status_line_of_many_processes_goes_on_while_they_wait(self, publisher, tmp_path):
+        publisher.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 60"
+        targets = [publisher.origin + path for path in ("/allowed", "/page.md")]
+        with at_terminal(*here(publisher, tmp_path), "--jobs", "2", *targets) as (process, read):
+            line = r"1/2 · [\d.]+ s, about [\d.]+ s left · http\S+: waits[^\r]*\r\x1b\[2K"
+            assert re.search(line * 3, read(line * 3))
+            process.send_signal(signal.SIGINT)
+            assert " 1 not reached; " in read() and process.wait(10) == 130
 
     @TERMINALS
     @pytest.mark.parametrize("columns", [20])
