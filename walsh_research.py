@@ -7912,7 +7912,9 @@ R2 a copy outlives repeated 500s, and its process
   fetch /denied -> blocklist /robots.txt denied:R2
   wait 90000
   fetch /denied -> blocklist /robots.txt denied:R2
-  source /denied -> a copy held since 2026-05-23T00:00:00Z; unreachable since 2026-05-24T01:00:00Z
+  facts /denied -> disallowed_explicit not_recommended \
+('Walsh-Research', 6, 0.0, {'search': 'yes', 'ai-train': 'no'}) \
+a copy held since 2026-05-23T00:00:00Z; unreachable since 2026-05-24T01:00:00Z
   wait 2411700
   new_process
   fetch /denied -> blocklist /robots.txt denied:R2
@@ -7942,11 +7944,11 @@ R2 robots.txt that is busy backs off, holds its host, and drops nobody
   fetch /page -> /robots.txt+290 /page+291 fetched
 
 R2 the modes for a person at a prompt are for nobody else, and have no pace
-  refused_bot {"robots_mode": "ignore"} -> True
-  refused_bot {"unreachable": "never"} -> True
-  refused_bot {"timeout": "5"} -> True
-  refused_bot {"max_wait": "5"} -> True
-  refused_bot {"max_wait": -1} -> True
+  refused new_bot {"robots_mode": "ignore"} -> True
+  refused new_bot {"unreachable": "never"} -> True
+  refused new_bot {"timeout": "5"} -> True
+  refused new_bot {"max_wait": "5"} -> True
+  refused new_bot {"max_wait": -1} -> True
   new_bot {"interactive": true, "robots_mode": "ignore"}
   fetch /denied -> blocklist?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3 \
 /denied fetched
@@ -7968,11 +7970,11 @@ walsh-research
   compare agents -> alike
 
 R2a named Walsh-Research group overrides `*`
-  source /page -> blocklist /robots.txt robots.txt (200) fetched now
-  facts /star-only -> /star-only allowed_implicit recommended \
-('Walsh-Research', None, 0.0, {'search': 'yes', 'ai-train': 'no'})
+  facts /star-only -> blocklist /robots.txt /star-only allowed_implicit recommended \
+('Walsh-Research', None, 0.0, {'search': 'yes', 'ai-train': 'no'}) robots.txt (200) fetched now
   facts /wild/open -> /wild/open+1 allowed_explicit recommended \
-('Walsh-Research', 9, 0.0, {'search': 'yes', 'ai-train': 'no'})
+('Walsh-Research', 9, 0.0, {'search': 'yes', 'ai-train': 'no'}) \
+robots.txt (200) from the cache, 1 s old
 
 R2b vectors 12.2, robots path matching, and random texts
   rules Disallow: /research/bots/dogfood-disallow | /research/bots/dogfood-disallow.html -> DENY
@@ -8016,7 +8018,7 @@ R2d Crawl-delay beyond what a run may wait
   serve /robots.txt 200 User-agent: * | Crawl-delay: 600
   fetch /page -> blocklist /robots.txt /page fetched
   fetch /page -> deferred:R4
-  because 10 min between requests -> True
+  told 10 min between requests -> True
   could_fetch /page -> R4
   wait 590
   new_process
@@ -8031,7 +8033,7 @@ R3 vectors 12.6, durations
 
 R3 operator blocklist blocks apex `blocked.test`, before robots.txt, and nobody else
   fetch //blocked.test/ -> blocklist denied:R3
-  because sandbox -> True
+  told sandbox -> True
   may_fetch //blocked.test/ -> R3
   fetch //b.test/page -> //b.test/robots.txt //b.test/page fetched
   relist {"blocked": [{2000 others}{"domain": "b.test"}]}
@@ -8043,7 +8045,8 @@ R3 redirects onto a listed host, of a page and of a robots.txt
   fetch /moved -> blocklist /robots.txt /moved /moved-1+1 denied:R3
   chain //b.test/robots.txt 1 //blocked.test/robots.txt
   facts //b.test/page -> //b.test/robots.txt //b.test/page unknown_unreachable \
-unknown_do_not_fetch_by_default (None, None, None, {})
+unknown_do_not_fetch_by_default (None, None, None, {}) \
+none held; unreachable since 2026-05-23T00:00:01Z
 
 R3 an opt-out while a hop waits, or a retry
   relist {"refresh": "PT5M"}
@@ -8091,7 +8094,7 @@ R3a ports, final dots and IDN in a host and in the list
   fetch //xn--%63af-dma.test/ -> denied:R3
   fetch //x.test/ -> denied:R3
   fetch //xn--strae-oqa.test/ -> denied:R3
-  logged '(Straße.test)' taken as 'straße.test' -> True
+  told '(Straße.test)' taken as 'straße.test' -> True
   fetch http://[2606:4700:0::1]/ -> denied:R3
   fetch //marked.test/ -> denied:R3
 
@@ -8110,7 +8113,7 @@ R3b retain last list on transient fetch failure
   wait 25200
   serve blocklist 0
   fetch //blocked.test/ -> blocklist blocklist+1 denied:R3
-  logged no answer; the list of 1 entries, of 2026-05-23T07:00:00Z, stays in force -> True
+  told no answer; the list of 1 entries, of 2026-05-23T07:00:00Z, stays in force -> True
 
 R3b a list that the disk has spoilt, or that could not be asked for, opens nothing
   serve blocklist 500
@@ -8125,7 +8128,7 @@ R3b a list that the disk has spoilt, or that could not be asked for, opens nothi
   serve blocklist 500
   new_process
   fetch /page -> blocklist+1 deferred:R3
-  logged answered 500 -> True
+  told answered 500 -> True
   relist {}
   wait 310
   fetch //blocked.test/ -> blocklist denied:R3
@@ -8172,11 +8175,11 @@ R3c schema-invalid document is rejected; prior list retained; also of another ma
 
 R3c each keyword of the schema, and none that cannot be applied
   keywords -> none
-  applicable {"required": ["updated"]} -> True
-  applicable {"required": 7} -> False
-  applicable {"pattern": "\\\\p{L}"} -> False
-  applicable {"$ref": "#/nowhere"} -> False
-  applicable {"$dynamicRef": "#"} -> False
+  adopt {"required": ["updated"]} -> 1
+  refused adopt {"required": 7} -> True
+  refused adopt {"pattern": "\\\\p{L}"} -> True
+  refused adopt {"$ref": "#/nowhere"} -> True
+  refused adopt {"$dynamicRef": "#"} -> True
 
 R4 at most one request per second and host, redirects included, by whatever spelling
   fetch /page -> blocklist /robots.txt /page fetched
@@ -8233,7 +8236,7 @@ R4 a host that does not answer holds up nobody for long
   run //b.test/page?1 //b.test/page?2 //b.test/page?3 //b.test/page?4 /page -> blocklist \
 //b.test/robots.txt /robots.txt+30 /page+30 //b.test/robots.txt+31 //b.test/page?1+61 \
 //b.test/page?2+91 //b.test/page?3+121 fetched failed failed failed deferred:R5
-  because in a row -> True
+  told in a row -> True
   fetch /weak -> /weak /weak+31 failed
 
 R4 many targets of some hosts, one of them silent, at the pace of each
@@ -8298,12 +8301,12 @@ R5 a retry that cannot leave in time, and exchanges that take too long
   new_bot {"max_wait": 2}
   serve /page 0
   fetch /page -> blocklist /robots.txt /page /page+1 deferred:R5
-  because no answer -> True
+  told no answer -> True
   serve //a.test/robots.txt 0
   hang 45
   refuse //a.test/x 302 Location https://b.test/x
   fetch //a.test/x -> //a.test/robots.txt //a.test/x+45 deferred:R4
-  because have passed -> True
+  told have passed -> True
 
 R5 429: Retry-After in place of the schedule
   refuse /busy 429 Retry-After 90
@@ -8344,7 +8347,7 @@ R6 no more is read of a body than was said
   new_bot {"max_bytes": 1024}
   serve /more 200 {400 KiB}
   fetch /more -> blocklist /robots.txt /more failed
-  because more than 1 KiB -> True
+  told more than 1 KiB -> True
 
 R6 metadata only: no content in a record, nor in the cache
   find /allowed Words of the body -> blocklist /robots.txt /allowed 1 read 0 kept
@@ -8387,18 +8390,18 @@ http://xn--bcher-kva.test:80/a/%C3%A9?b%22c&%61
   printable a\u202eb\u2800 -> a\\u202eb\\u2800
   wire_url http://[0::1]/../x/.. -> http://[::1]/
   mask_credentials http://user:pa/ss@x.test/y -> http://***@x.test/y
-  fetch http://user:pass@x.test/ -> failed
-  fetch http://straße.test/ -> failed
+  refused wire_url http://user:pass@x.test/ -> True
+  refused wire_url http://straße.test/ -> True
   fetch http://a..test/ -> failed
-  fetch http://[::1/ -> failed
-  fetch http://[fe80::1%1]/ -> failed
-  fetch http://x.test:0/ -> failed
-  fetch ftp://x.test/ -> failed
+  refused wire_url http://[::1/ -> True
+  refused wire_url http://[fe80::1%1]/ -> True
+  refused wire_url http://x.test:0/ -> True
+  refused wire_url ftp://x.test/ -> True
 
 R7 a circle of redirects
   chain /c 2 /c
   fetch /c -> blocklist /robots.txt /c /c-1+1 failed
-  because in a circle -> True
+  told in a circle -> True
 
 R7 two spellings of one source are requested once
   run /page HTTPS://site.test:443/page#a -> blocklist /robots.txt /page skipped fetched
@@ -8416,20 +8419,20 @@ R8 a source is not asked again within the hour, by the next process neither
   wait 3590
   new_process
   run /feed.xml -> skipped
-  because asked 59.8 min ago; again after 60 min -> True
+  told asked 59.8 min ago; again after 60 min -> True
   wait 20
   run /feed.xml -> /feed.xml fetched
 
 R8 a failure has a floor too; what was put off is due when it said
   serve /nothing 302
   run /nothing -> blocklist /robots.txt /nothing failed
-  because 302 without a Location -> True
+  told 302 without a Location -> True
   refuse /busy 429 Retry-After 1200
   run /busy -> /busy+1 deferred:R5
   wait 890
   new_process
   run /nothing /busy -> skipped deferred:R5
-  because 14.8 min ago and put off (R5) -> True
+  told 14.8 min ago and put off (R5) -> True
   wait 310
   run /nothing /busy -> /busy skipped deferred:R5
 
@@ -8458,7 +8461,7 @@ R10 no inline schema: the standalone one, kept for 7 days, then kept stale
   relist {"blocked": [{"domain": "third.test"}]}
   wait 25200
   fetch //third.test/ -> blocklist schema+1 denied:R3
-  logged R10 -> True
+  told R10 -> True
 
 R10 no schema at all: the document is not adopted
   relist {"schema": null, "blocked": [{"domain": "site.test"}]}
@@ -8585,12 +8588,12 @@ R5 an answer that is late is none
   slow 0.3
   new_bot {"timeout": 0.1}
   fetch /page -> /page /robots.txt /robots.txt blocklist blocklist failed
-  because no complete answer within 0.1 s -> True
+  told no complete answer within 0.1 s -> True
 
 R6 what a name leads to is what is asked, if it may be
   lead public 127.0.0.1 -> denied:address
   lead public -> failed
-  because there seems to be no network -> True
+  told there seems to be no network -> True
   lead private ::1 127.0.0.1 -> /page /robots.txt fetched"""
 
 # These take the command in processes of its own, which begin so many seconds later by their clock.
@@ -9039,24 +9042,18 @@ class ScenarioRun(Run):
     def could_fetch(self, url: str) -> str:
         return self.may_fetch(url, wait=False)
 
-    def refused_bot(self, options: str) -> bool:
-        """Whether no bot takes such options."""
+    def refused(self, step: str) -> bool:
+        """Whether a step cannot be taken."""
         with suppress(ValueError):
-            self.new_bot(options)
+            self.do(step)
             return False
         return True
 
-    def applicable(self, schema: str) -> bool:
-        """Whether a list is adopted that brings such a schema."""
+    def adopt(self, schema: str) -> int:
+        """How many entries the list has by such a schema. ValueError: none is adopted."""
         import json
 
-        with suppress(BlocklistRejected):
-            return Blocklist.from_document({**self.list, "schema": json.loads(schema)}) is not None
-        return False
-
-    def source(self, url: str) -> str:
-        """Where the robots.txt comes from that decides about a page."""
-        return self.bot.may_fetch(self.long_url(url), wait=False).robots_source
+        return len(Blocklist.from_document({**self.list, "schema": json.loads(schema)}))
 
     def facts(self, url: str) -> str:
         """What robots.txt said of a page."""
@@ -9064,7 +9061,7 @@ class ScenarioRun(Run):
         self.said(result)
         rule = result.rule and result.rule.line
         known = result.group, rule, result.crawl_delay, dict(result.content_signals)
-        return f"{result.verdict} {result.recommendation} {known}"
+        return f"{result.verdict} {result.recommendation} {known} {result.robots_source}".strip()
 
     def run(self, urls: str) -> str:
         results = self.bot.run(map(self.long_url, urls.split()))
@@ -9115,13 +9112,9 @@ class ScenarioRun(Run):
     def agents(self, text: str) -> str:
         return ", ".join(agents_of(self.publisher.hits))
 
-    def because(self, text: str) -> bool:
-        """Whether the last reason has these words."""
-        return text in self.reason
-
-    def logged(self, topic: str) -> bool:
-        """Whether a warning about the run named the topic (R10: MUST log it)."""
-        return any(topic in line for line in self.log)
+    def told(self, words: str) -> bool:
+        """Whether the last reason, or a warning about the run, has these words."""
+        return any(words in line for line in (self.reason, *self.log))
 
 
 # 19e. Real processes, sockets and clocks.
