@@ -5387,9 +5387,11 @@ ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
 ESCAPE_OR_ENTITY = lazy_re(f"{ESCAPE}|{ENTITY}")
 TAG = r"""</?[A-Za-z][^<>"'\[\]]*(?:(?:"[^"<>]*"|'[^'<>]*')[^<>"'\[\]]*){0,99}>"""
-INLINE_MARK = lazy_re(
-    rf"{ESCAPE}|(?P<opening>!?\[)|\]|(?P<code>(?<!`)`{{1,32}}(?!`))|(?P<comment><!--)|{TAG}"
-)
+# A run of back-ticks that none of its length follows is searched for once, since none follows it.
+CODE_SPAN = r"(?s:(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
+# Of two that begin before the first ends, the second is one.
+COMMENT = r"<!--[^<]*?(?:<(?!!--)[^<]*?){0,999}?-->"
+INLINE_MARK = lazy_re(rf"{ESCAPE}|(?P<opening>!?\[)|\]|{CODE_SPAN}|{COMMENT}|{TAG}")
 # What follows a link's text: its destination, in <...> or with parentheses in parentheses, and its
 # title. Each scan ends at what another scan of its kind begins with.
 BARE = r"[^\x00-\x20\x7f()\\]*"
@@ -5409,8 +5411,7 @@ TAIL = (
 LINK_TAIL = lazy_re(f"(?s){TAIL}")
 EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
 TITLE_MARK = lazy_re(
-    rf"(?s)(?<!`)(?P<ticks>`{{1,3}})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
-    rf"|!\[(?P<image>[^\[\]]*)\]{TAIL}|{ESCAPE}|{ENTITY}|{TAG}|{EMPHASIS}"
+    rf"(?s){CODE_SPAN}|!\[(?P<image>[^\[\]]*)\]{TAIL}|{ESCAPE}|{ENTITY}|{TAG}|{EMPHASIS}"
 )
 
 
@@ -5427,7 +5428,8 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     """The headings and paragraphs, in order; what is code or a comment is none."""
     # Of each open block quote or list item: what begins a line that goes on with it.
     containers: list[re.Pattern[str]] = []
-    lines: list[str] = []  # of the paragraph that is open
+    lines: list[str] = []  # of the block that is open
+    level = 0  # of that block; a heading ends with its line
     code_end: re.Pattern[str] | None = None  # of the code or comment that is open
     for found in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
         line = (found[1] or "").rstrip()
@@ -5445,54 +5447,43 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
                 if code_end.match(line, at):
                     code_end = None
                 continue
-            if lines and UNDERLINE.match(line, at):
-                yield markdown_block(lines, containers, 1 if line.endswith("=") else 2)
+            if lines and not level and UNDERLINE.match(line, at):
+                level = 1 if line.endswith("=") else 2
                 continue
         code_end = None
         mark = BLOCK_MARK.match(line, at)
+        if lines:
+            is_text = mark is None and at < len(line)
+            if is_text and not level and len(lines) < MAX_PARAGRAPH_LINES:
+                lines.append(line[at:].strip())  # even without the marks of its containers
+                continue
+            is_quoted = QUOTE_MARK in containers
+            is_item = len(containers) > is_quoted
+            yield MarkdownBlock(level, is_quoted, is_item, "\n".join(lines))
+            lines.clear()
+            level = 0
+        del containers[depth:]
         while mark and mark.lastgroup in ("quote", "item"):
-            if depth == MAX_MARKDOWN_NESTING:
-                mark = None
-                break
-            if lines:
-                yield markdown_block(lines, containers)
             start = QUOTE_MARK
             if mark.lastgroup == "item":
                 start = re.compile(rf" {{{mark.end() - at}}}|\Z")
-            containers[depth:] = [start]
-            depth += 1
+            containers.append(start)
             at = mark.end()
-            mark = BLOCK_MARK.match(line, at)
-        is_code = not lines and line.startswith("    ", at)
-        if mark is None and not is_code and at < len(line):
-            if not lines:
-                del containers[depth:]
-            lines.append(line[at:].strip())  # even without the marks of its containers
-            if len(lines) < MAX_PARAGRAPH_LINES:
-                continue
-        if lines:
-            yield markdown_block(lines, containers)
-        del containers[depth:]
+            mark = None
+            if len(containers) < MAX_MARKDOWN_NESTING:
+                mark = BLOCK_MARK.match(line, at)
         if mark is None:
+            if line[at : at + 4].strip(" "):  # else it is empty, or indented code
+                lines.append(line[at:].strip())
             continue
         kind = str(mark.lastgroup)
         if kind == "heading":
             lines.append(CLOSING_HASHES.sub("", line[mark.end() :]))
-            yield markdown_block(lines, containers, mark[kind].count("#"))
+            level = mark[kind].count("#")
         elif kind == "fence":
             code_end = re.compile(rf" {{0,3}}{mark[kind][0]}{{{len(mark[kind])},}}\Z")
         elif kind in HTML_ENDS and not HTML_ENDS[kind].match(line, at):
             code_end = HTML_ENDS[kind]
-
-
-def markdown_block(
-    lines: list[str], containers: Sequence[re.Pattern[str]], level: int = 0
-) -> MarkdownBlock:
-    """The block of these lines, which are then forgotten."""
-    text = "\n".join(lines)
-    lines.clear()
-    is_quoted = QUOTE_MARK in containers
-    return MarkdownBlock(level, is_quoted, len(containers) > is_quoted, text)
 
 
 def inline_links(text: str) -> list[tuple[Link, str]]:
@@ -5503,7 +5494,6 @@ def inline_links(text: str) -> list[tuple[Link, str]]:
     found: list[tuple[Link, str]] = []
     # Of an open bracket: where its text begins, whether it is an image's, the links before it.
     brackets: collections.deque[tuple[int, bool, int]] = collections.deque(maxlen=MAX_OPEN_BRACKETS)
-    unclosed: set[str] = set()  # what ends code or a comment and was looked for in vain
     at = 0
     while len(found) < MAX_PARAGRAPH_LINKS:
         mark = INLINE_MARK.search(text, at)
@@ -5524,14 +5514,6 @@ def inline_links(text: str) -> list[tuple[Link, str]]:
                     title = TITLE_MARK.sub(mark_meaning, title[:MAX_FEED_TEXT])
                     url = ESCAPE_OR_ENTITY.sub(mark_meaning, tail["angle"] or tail["bare"] or "")
                     found.append((Link(one_line(title), url), one_line(note.lstrip(" :\n"))))
-        elif mark["code"] or mark["comment"]:
-            end = "-->" if mark["comment"] else rf"(?<!`){mark[0]}(?!`)"
-            if end not in unclosed:
-                closing = re.compile(end).search(text, at)
-                if closing:
-                    at = closing.end()
-                else:
-                    unclosed.add(end)
     return found
 
 
