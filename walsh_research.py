@@ -5210,8 +5210,8 @@ MAX_PARAGRAPH_LINES = 1000  # ours: a list of short ones takes fifty bytes for e
 MAX_TABBED = 256  # ours: characters of a line in which tabs are stops
 MAX_PARAGRAPH_LINKS = 10_000  # ours: they are held until the paragraph ends, 200 bytes each
 MAX_OPEN_BRACKETS = 100  # ours: each takes a hundred bytes; a stray one is forgotten
-MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
-MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries; a long base grows each link
+MAX_LISTED_ENTRIES = 50_000  # sitemaps.org
+MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries or links; a long base grows each
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
 MAX_HEAD_LISTED = 100  # ours: feeds or directives of a page, each a line; attributes of a tag
 MAX_DATE_LENGTH = 80  # ours: characters of a date
@@ -5528,36 +5528,23 @@ def markdown_links(text: str) -> list[Link]:
     """The inline links `[text](url)` with an absolute http(s) URL, in order, each URL once.
 
     R9, spec 10.4. Images, code, references and autolinks are none; `[![badge](i)](url)` is one. The
-    title is plain text, escapes in the URL are resolved. At most `MAX_LISTED_ENTRIES`. Never
-    raises.
+    title is plain text, escapes in the URL are resolved. At most `MAX_LISTED_BYTES` of links.
+    Never raises.
     >>> markdown_links("- [The *spec*](https://wal.sh/bot/): read `[me](https://x.test/)`")
     [Link(title='The spec', url='https://wal.sh/bot/')]
     """
-    return markdown_reading(text)[1]
+    return plain_links(read_markdown(text))
 
 
-def markdown_reading(text: str) -> tuple[str, list[Link]]:
-    """The first heading of the first level, or "", and the links as `markdown_links`."""
-    title = ""
-    titles: dict[str, str] = {}
-    for block in markdown_blocks(text):
-        if block.level == 1 and not title:
-            title = one_line(block.text)
-        for link, _ in inline_links(block.text):
-            if ABSOLUTE_HTTP.match(link.url) and len(titles) < MAX_LISTED_ENTRIES:  # R9
-                titles.setdefault(link.url, link.title)
-    return title, [Link(title, url) for url, title in titles.items()]
+def plain_links(document: LlmsTxt) -> list[Link]:
+    """The links of a Markdown document, without their sections and notes."""
+    return [Link(link.title, link.url) for link in document.links]
 
 
-# 16b. llms.txt
-def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
-    """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
+def read_markdown(text: str, base_url: str = "", lists_entries: bool = False) -> LlmsTxt:
+    """What a Markdown document is called and links to, by section; in an llms.txt an item is an entry.
 
-    Relative URLs are resolved; what is no http(s) URL even then is left out, and each URL is given
-    once. A list item is one entry, whatever its note links to. A note is the text behind a link
-    that begins its list item, or its paragraph. At most `MAX_LISTED_BYTES` of links. Never raises.
-    >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
-    [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
+    An absolute URL stands as it is written, a relative one counts where there is a base.
     """
     title = summary = section = ""
     links: dict[str, LlmsLink] = {}
@@ -5570,17 +5557,28 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
             section = words
         elif block.is_quoted:
             summary = summary or words
-        for (link_title, reference), note in inline_links(block.text):
-            if kept_bytes > MAX_LISTED_BYTES:
-                break
-            url = http_url(base_url, reference)
-            if url:
-                link = LlmsLink(section, link_title, url, note)
-                kept_bytes += held_bytes(link)
-                links.setdefault(url, link)
-                if block.is_item:
-                    break
+        for (link_title, url), note in inline_links(block.text):
+            if not ABSOLUTE_HTTP.match(url):  # R9
+                url = http_url(base_url, url)
+            if url and url not in links and kept_bytes < MAX_LISTED_BYTES:
+                links[url] = LlmsLink(section, link_title, url, note)
+                kept_bytes += held_bytes(links[url])
+            if url and block.is_item and lists_entries:
+                break  # The item is an entry, and what its note links to is none.
     return LlmsTxt(title, summary, list(links.values()))
+
+
+# 16b. llms.txt
+def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
+    """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
+
+    Relative URLs are resolved; what is no http(s) URL even then is left out, and each URL is given
+    once. A list item is one entry, whatever its note links to. A note is the text behind a link
+    that begins its list item, or its paragraph. At most `MAX_LISTED_BYTES` of links. Never raises.
+    >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
+    [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
+    """
+    return read_markdown(text, base_url, lists_entries=True)
 
 
 # 16c. A page's head. html.parser's time and tokens on hostile pages differ between patch releases.
@@ -6874,11 +6872,10 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
         return Reading(page.title, [], metadata, page.robots, warnings)
     if is_llms_txt(base_url) and kind in LLMS_KINDS:
         parsed = parse_llms_txt(text, base_url)
-        links = [Link(link.title, link.url) for link in parsed.links]
-        return Reading(parsed.title, links, warnings=warnings)
+        return Reading(parsed.title, plain_links(parsed), warnings=warnings)
     if kind == "markdown":
-        title, links = markdown_reading(text)
-        return Reading(title, links, warnings=warnings)
+        parsed = read_markdown(text)
+        return Reading(parsed.title, plain_links(parsed), warnings=warnings)
     return Reading()
 
 
