@@ -6222,7 +6222,6 @@ ROBOTS2_CHAIN_ID = lazy_re(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)")
 ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
 ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
 RankedValue = tuple[float, str]  # of several the one with the lowest rank holds
-HeaderPairs = Sequence[tuple[str, str]]
 
 
 def robots2_name(text: str) -> str:
@@ -6282,9 +6281,9 @@ def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> tuple[list[bytes
 class Robots2Section:
     """What binds the same agents in a robots2.txt."""
 
-    def __init__(self) -> None:
+    def __init__(self, line_count: int) -> None:
         self.policy: dict[str, RankedValue] = {}
-        self.path_lines = [b""]  # by line number, for the robots.txt reader
+        self.path_lines = [b""] * line_count  # where they stand, for the robots.txt reader
 
     def add_directive(self, name: str, text: str) -> bool:
         """Whether the value is one that the directive has; the strictest of several stands."""
@@ -6297,75 +6296,24 @@ class Robots2Section:
         return not values or text.lower() in values
 
     def paths(self) -> RobotsTxt:
-        return RobotsTxt.parse(b"\n".join(self.path_lines[1:]))
+        return RobotsTxt.parse(b"\n".join(self.path_lines))
 
 
-class Robots2Reader:
-    """Reads a robots2.txt line by line, for one agent category."""
+def robots2_agents(line: str) -> set[str]:
+    """The names in `[agent: …]`, lower-case and without versions; of any other header none."""
+    header = ROBOTS2_HEADER.fullmatch(line)
+    if header is None:
+        return set()
+    words = ROBOTS2_AGENT_NAME.findall(header[1].lower())
+    return {word.partition("/")[0] for word in words}
 
-    def __init__(self, category: str) -> None:
-        self.our_names = {category.lower(), UA_TOKEN.lower()}
-        self.everyone = Robots2Section()
-        self.ours = Robots2Section()
-        self.section = self.everyone  # of the lines that come next
-        self.chain_id = ""
-        self.signals: dict[str, str] = {}
-        self.report_to: list[str] = []
-        self.chain: Optional[str] = None  # of the latest line
-        self.unknown: list[Robots2Line] = []
 
-    def read(self, number: int, raw: bytes) -> None:
-        """The next line, counted from 1."""
-        self.everyone.path_lines.append(b"")
-        self.ours.path_lines.append(b"")
-        line = raw.decode("utf-8", "replace").lstrip("\ufeff").strip()
-        if not line:
-            return
-        self.chain = None  # A `chain` that is not the last line is ignored.
-        if line.startswith("#"):
-            chain_id = ROBOTS2_CHAIN_ID.fullmatch(line)
-            if chain_id:
-                self.chain_id = self.chain_id or chain_id[1].strip()
-            return
-        line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
-        left, _, right = line.partition(":")
-        name = robots2_name(left)
-        value = right.strip()
-        is_known = True
-        if line.startswith("["):
-            is_known = self.read_header(line)
-        elif name == "chain" and value.split() == [value]:
-            with suppress(ValueError):
-                self.chain = wire_url(value)
-            is_known = self.chain is not None
-        elif name in ROBOTS2_DIRECTIVES:
-            is_known = self.section.add_directive(name, value)
-        elif name in ROBOTS2_SIGNALS:
-            self.signals.setdefault(name, value)
-        elif name == "report-to":
-            self.report_to.append(value)
-        else:  # a path rule, or its misspelling, which is for RobotsTxt to know
-            if ROBOTS_AGENT_LINE.match(f"\n{line}"):
-                self.section = self.everyone  # a group of path rules ends a block
-            self.section.path_lines[-1] = raw
-            is_known = name in ("user-agent", "allow", "disallow")
-        if not is_known and len(self.unknown) < ROBOTS2_MAX_UNKNOWN:
-            self.unknown.append(Robots2Line(number, name, value))
-
-    def read_header(self, line: str) -> bool:
-        """Whether it is `[agent: …]`. Any other header opens a block that is nobody's."""
-        names = set()
-        header = ROBOTS2_HEADER.fullmatch(line)
-        if header:
-            words = ROBOTS2_AGENT_NAME.findall(header[1].lower())
-            names = {word.partition("/")[0] for word in words}
-        self.section = Robots2Section()  # It is read like ours, and dropped.
-        if "*" in names:
-            self.section = self.everyone
-        elif not self.our_names.isdisjoint(names):
-            self.section = self.ours
-            self.section.path_lines[-1] = b"User-agent: *"
-        return bool(names)
+def robots2_chain_url(value: str) -> Optional[str]:
+    """The URL of a `chain` in the wire form, or None where it is none."""
+    if value.split() == [value]:
+        with suppress(ValueError):
+            return wire_url(value)
+    return None
 
 
 class Robots2(NamedTuple):
@@ -6394,18 +6342,63 @@ class Robots2(NamedTuple):
         dropped, and so is the `chain` of a file that goes on.
         """
         lines, is_cut = robots2_lines(body, limit_bytes)
-        reader = Robots2Reader(category)
-        for number, line in enumerate(lines, 1):
-            reader.read(number, line)
-        ranked = {**reader.everyone.policy, **reader.ours.policy}
+        everyone, ours, nobody = (Robots2Section(len(lines)) for _ in range(3))
+        section = everyone  # of the lines that come next
+        chain_id = ""
+        chain = None  # of the latest line
+        signals: dict[str, str] = {}
+        report_to: list[str] = []
+        unknown: list[Robots2Line] = []
+        for number, raw in enumerate(lines):
+            line = raw.decode("utf-8", "replace").lstrip("\ufeff").strip()
+            if not line:
+                continue
+            chain = None  # A `chain` that is not the last line is ignored.
+            if line.startswith("#"):
+                said = ROBOTS2_CHAIN_ID.fullmatch(line)
+                if said:
+                    chain_id = chain_id or said[1].strip()
+                continue
+            line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
+            left, _, right = line.partition(":")
+            name = robots2_name(left)
+            value = right.strip()
+            is_known = True
+            if line.startswith("["):
+                agents = robots2_agents(line)
+                is_known = bool(agents)
+                if "*" in agents:
+                    section = everyone
+                elif not agents.isdisjoint((category.lower(), UA_TOKEN.lower())):
+                    section = ours
+                    section.path_lines[number] = b"User-agent: *"
+                else:
+                    section = nobody  # It is read like ours, and dropped.
+            elif name == "chain":
+                chain = robots2_chain_url(value)
+                is_known = chain is not None
+            elif name in ROBOTS2_DIRECTIVES:
+                is_known = section.add_directive(name, value)
+            elif name in ROBOTS2_SIGNALS:
+                signals.setdefault(name, value)
+            elif name == "report-to":
+                report_to.append(value)
+            else:  # a path rule, or its misspelling, which is for RobotsTxt to know
+                if ROBOTS_AGENT_LINE.match(f"\n{line}"):
+                    section = everyone  # a group of path rules ends a block
+                section.path_lines[number] = raw
+                is_known = name in ("user-agent", "allow", "disallow")
+            if not is_known and len(unknown) < ROBOTS2_MAX_UNKNOWN:
+                unknown.append(Robots2Line(number + 1, name, value))
+        ranked = {**everyone.policy, **ours.policy}
         return cls(
-            chain_id=reader.chain_id,
+            chain_id=chain_id,
             policy={name: value for name, (_rank, value) in ranked.items()},
-            signals=reader.signals,
-            report_to=list(dict.fromkeys(reader.report_to)),
-            chain=None if is_cut else reader.chain,
-            unknown=reader.unknown,
-            paths=(reader.everyone.paths(), reader.ours.paths()),
+            signals=signals,
+            report_to=list(dict.fromkeys(report_to)),
+            chain=None if is_cut else chain,
+            unknown=unknown,
+            paths=(everyone.paths(), ours.paths()),
         )
 
     @property
@@ -6545,7 +6538,7 @@ def robots2_ask_url(wire_url: str, directive: str) -> str:
     return f"{site_of(wire_url)}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
 
 
-def header_words(headers: HeaderPairs, wanted: str, separator: str) -> list[str]:
+def header_words(headers: Headers, wanted: str, separator: str) -> list[str]:
     """All values of a header. Proxies join equal headers, so each value is split again."""
     words: list[str] = []
     for name, value in headers:
@@ -6554,7 +6547,7 @@ def header_words(headers: HeaderPairs, wanted: str, separator: str) -> list[str]
     return [word.strip(" \t") for word in words]
 
 
-def parse_ask_answer(status: int, headers: HeaderPairs) -> AskAnswer:
+def parse_ask_answer(status: int, headers: Headers) -> AskAnswer:
     """What an answer to the ask protocol grants. Only a 200 with one known decision permits."""
     if status == 429:
         return AskAnswer("later", reason="HTTP 429, ask again later")
