@@ -6423,6 +6423,9 @@ class Robots2(NamedTuple):
         return min(rules, key=operator.attrgetter("allow"), default=None)
 
 
+SILENT_ROBOTS2 = Robots2("", {}, {}, [], None, [], ())  # of a site without a file
+
+
 def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
     """Two files of a chain as one, which the specification leaves open.
 
@@ -6460,20 +6463,6 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Option
     return merged, None if is_end else chain
 
 
-def robots2_stance(policy: Mapping[str, str], directive: str) -> str:
-    """What a policy says of a use, in the specification's words, or "unstated".
-
-    ValueError for another directive: a misspelt question must not look like silence.
-    >>> robots2_stance({"quote": "short-only"}, "quote"), robots2_stance({}, "train")
-    ('short-only', 'unstated')
-    """
-    name = robots2_name(directive)
-    if name not in ROBOTS2_DIRECTIVES:
-        wanted = ", ".join(ROBOTS2_DIRECTIVES)
-        raise ValueError(f"directive is {directive!r}, want one of {wanted}")
-    return policy.get(name, "unstated")
-
-
 def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     """Whether `target`, an absolute URL or `path[?query]`, may be requested.
 
@@ -6500,10 +6489,14 @@ def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
 
     The reason begins with the stance in the specification's words, or "unstated". A URL that may
     not be requested may not be used: then the ruling is the gate's refusal. "ask" stands until
-    every directive in `.ask` is permitted. ValueError: not a directive of robots2.
+    every directive in `.ask` is permitted. ValueError: not a directive of robots2, since a
+    misspelt question must not look like silence.
     """
     name = robots2_name(directive)
-    stance = robots2_stance(robots2.policy, name)
+    if name not in ROBOTS2_DIRECTIVES:
+        wanted = ", ".join(ROBOTS2_DIRECTIVES)
+        raise ValueError(f"directive is {directive!r}, want one of {wanted}")
+    stance = robots2.policy.get(name, "unstated")
     gate = robots2_gate(robots2, target)
     if gate.decision == "denied":
         return gate
@@ -6523,7 +6516,8 @@ def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
     >>> robots2_identity()
     'Walsh-Research/1.2 (ai-researcher)'
     """
-    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", category):
+    names = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+    if not isinstance(category, str) or not re.fullmatch(names, category):
         raise ValueError(f"agent category is {category!r}, want letters, digits and hyphens")
     return f"{ROBOTS2_AGENT} ({category})"
 
@@ -6736,12 +6730,12 @@ class Robots2Store(RobotsStore):
     kind = entry_kind = "robots2"
     has_validators = False
 
-    def rules_of(self, site: str) -> Robots2 | None:
-        """The copy that is held stands, though not for ever."""
-        held = self.held_of(site)
-        if is_lost_for_good(held, self._now()):
-            return None
-        rules: Robots2 | None = held.value
+    def rules_of(self, site: str) -> Robots2:
+        """The copy that is held stands, though not for ever; without one nothing is said."""
+        held = self.held_of(site) if self._variant else UNKNOWN  # robots2 is off
+        if held.value is None or is_lost_for_good(held, self._now()):
+            return SILENT_ROBOTS2
+        rules: Robots2 = held.value
         return rules
 
     def value_of(self, data: Any) -> Any:
@@ -6935,12 +6929,8 @@ class Bot(Fetcher):
     ) -> None:
         self.requests = 0  # that left, of any kind
         self._category = self._identity = ""
-        if not isinstance(robots2, (bool, str)):
-            raise ValueError(f"robots2 is {robots2!r:.80}, want True, False or an agent category")
         if robots2 is not False:
-            self._category = ROBOTS2_CATEGORY
-            if isinstance(robots2, str):
-                self._category = robots2
+            self._category = ROBOTS2_CATEGORY if robots2 is True else robots2
             self._identity = robots2_identity(self._category)  # ValueError: it cannot be announced
         options = Options(
             cache_dir,
@@ -7149,19 +7139,15 @@ class Bot(Fetcher):
 
     def interval_of(self, site: str) -> float:
         """R4, R2d, and the `rate` of robots2: the largest."""
-        interval = super().interval_of(site)
-        robots2 = self._robots2.rules_of(site) if self._category else None
-        if robots2 is None:
-            return interval
-        return max(interval, robots2.rate_interval or 0.0)
+        rate_interval = self._robots2.rules_of(site).rate_interval
+        return max(super().interval_of(site), rate_interval or 0.0)
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """X-Agent-Identity, where robots2 wants it."""
-        robots2 = self._robots2.rules_of(visit.site)
-        is_wanted = robots2 is not None and robots2.policy.get("announce") == "yes"
-        if not is_wanted and visit.kind != "ask":
-            return {}
-        return {"X-Agent-Identity": self._identity}
+        policy = self._robots2.rules_of(visit.site).policy
+        if policy.get("announce") == "yes" or visit.kind == "ask":
+            return {"X-Agent-Identity": self._identity}
+        return {}
 
     def may(self, url: str, directive: str) -> Decision:
         """What the site's robots2.txt answers to a use of `url`: "summarise", "quote", "train" …
@@ -7173,56 +7159,37 @@ class Bot(Fetcher):
         """
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
-        robots2_stance({}, directive)
+        robots2_use(SILENT_ROBOTS2, "/", directive)  # ValueError: before anything is asked for
         gates: list[Gate] = [
             self._blocklist_gate,
             self._address_gate,
             self._robots_gate,
-            partial(self._use_gate, directive),
+            partial(self._robots2_gate, use=directive),
         ]
         return self._decide(url, gates)
 
-    def _use_gate(self, directive: str, visit: Visit) -> GateAnswer:
-        """Whether the site permits a use."""
+    def _robots2_gate(self, visit: Visit, use: str = "") -> GateAnswer:
+        """What robots2.txt closes, or wants to be asked for first: a request, or a use."""
         site = visit.site
         if not self._robots2.is_current(site):
             return self._robots2.ensure(visit, site)
         robots2 = self._robots2.rules_of(site)
-        ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
-        if robots2 is not None:
-            ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
-        visit.decision = visit.decision._replace(reason=ruling.reason)
-        answer = self._ruled(visit, ruling, "ask")
-        if answer is None:
-            self._answers.use_up(site)
-        return answer
-
-    def _robots2_gate(self, visit: Visit) -> GateAnswer:
-        """What robots2.txt closes, or wants to be asked for first."""
-        site = visit.site
-        if not self._robots2.is_current(site):
-            return self._robots2.ensure(visit, site)
-        robots2 = self._robots2.rules_of(site)
-        if robots2 is None:
-            return None
-        passed = visit.decision
-        ruling = robots2_gate(robots2, path_and_query(visit.wire))
-        answer = self._ruled(visit, ruling, "asked for {}")
-        visit.decision = passed  # the reason of robots.txt stands
-        return answer
-
-    def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> GateAnswer:
-        """What a ruling makes of a visit, and the answers where the site wants to be asked."""
+        target = path_and_query(visit.wire)
+        ruling = robots2_use(robots2, target, use) if use else robots2_gate(robots2, target)
         if ruling.decision == "denied":
             refusal = visit.refused("robots2", ruling.reason)
             return refusal._replace(rule=ruling.rule)  # no line of robots.txt
+        if use:
+            visit.decision = visit.decision._replace(reason=ruling.reason)
         for directive in ruling.ask:
-            answer = self._ask(visit, directive, words.format(directive))
+            answer = self._ask(visit, directive, use)
             if answer is not None:
                 return answer
+        if use:
+            self._answers.use_up(site)
         return None
 
-    def _ask(self, visit: Visit, directive: str, words: str) -> GateAnswer:
+    def _ask(self, visit: Visit, directive: str, use: str) -> GateAnswer:
         """None where an answer that still holds allows it, else the way to one."""
         key = f"{visit.site} {directive}"
         if not self._answers.is_current(key):
@@ -7232,9 +7199,11 @@ class Bot(Fetcher):
             return self._answers.ensure(visit, key)
         held = self._answers.held_of(key)
         answer: AskAnswer = held.value
+        words = "ask" if use else f"asked for {directive}"
         reason = f"{words}: {answer.reason}"
         if ask_permits(answer, path_and_query(visit.wire)):
-            visit.decision = visit.decision._replace(reason=reason)
+            if use:  # else the reason of robots.txt stands
+                visit.decision = visit.decision._replace(reason=reason)
             return None
         if answer.decision.startswith("allow"):
             reason += ", not for this path"
@@ -7302,7 +7271,7 @@ class Bot(Fetcher):
 
     def _explained_robots2(self, site: str) -> str:
         robots2 = self._robots2.rules_of(site)
-        if robots2 is None:
+        if robots2 is SILENT_ROBOTS2:
             return ""
         facts = {**robots2.policy, **robots2.signals}
         facts["report-to"] = " ".join(robots2.report_to) or "nobody"
