@@ -5290,17 +5290,13 @@ class LlmsTxt(NamedTuple):
 class PageMetadata(NamedTuple):
     """What a page's <head> says."""
 
-    title: str = ""
-    description: str = ""
-    canonical: str = ""
-    language: str = ""
-    robots: tuple[str, ...] = ()  # lower-case directives of <meta> robots and walsh-research
-    feeds: tuple[Link, ...] = ()  # the rel=alternate feeds that the head advertises
-    markdown: tuple[Link, ...] = ()  # and the same content as Markdown
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
+    title: str
+    description: str
+    canonical: str
+    language: str
+    robots: tuple[str, ...]  # lower-case directives of <meta> robots and walsh-research
+    feeds: tuple[Link, ...]  # the rel=alternate feeds that the head advertises
+    markdown: tuple[Link, ...]  # and the same content as Markdown
 
 
 Fields = dict[str, str]  # of a feed, an entry or a tag, by name
@@ -5327,14 +5323,10 @@ def cut_for_reading(body: bytes) -> tuple[bytes, str]:
     return body[:MAX_READ_BYTES], warning
 
 
-def text_bytes(text: str) -> int:
-    """About how many bytes of memory a text takes; one letter of a wide alphabet widens all."""
-    return 50 + len(text) * (1 if text.isascii() else 4)
-
-
-def held_bytes(entry: tuple[Optional[str], ...]) -> int:
-    """About how many bytes of memory an entry takes, with its texts."""
-    return 80 + sum(map(text_bytes, filter(None, entry)))
+def held_bytes(entry: Iterable[Optional[str]]) -> int:
+    """About how many bytes of memory an entry takes; one letter of a wide alphabet widens a text."""
+    texts = filter(None, entry)
+    return 80 + sum(50 + len(text) * (1 if text.isascii() else 4) for text in texts)
 
 
 def one_line(text: str) -> str:
@@ -5629,7 +5621,7 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
         description=first["meta description"],
         canonical=http_url(base, first["link canonical"]),
         language=first["html"],
-        robots=tuple(islice(directives, MAX_HEAD_LISTED)),
+        robots=tuple(directives),
         feeds=resolved_links(found["alternate feed"], base),
         markdown=resolved_links(found["alternate markdown"], base),
     )
@@ -6268,14 +6260,13 @@ def robots2_value(directive: str, text: str) -> RankedValue:
     return values.index(word), word
 
 
-def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> tuple[list[bytes], bool]:
-    """The whole lines of the first `limit_bytes`, and whether anything stands beyond them."""
+def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> list[bytes]:
+    """The whole lines of the first `limit_bytes`, and a remark where anything stands beyond them."""
     octets = body.encode("utf-8", "replace") if isinstance(body, str) else body
     lines = re.split(b"\r\n?|\n", octets[: limit_bytes + 1])
-    is_cut = len(octets) > limit_bytes
-    if is_cut:  # the last line is cut in two, and nobody knows what it would have said
-        del lines[-1]
-    return lines, is_cut
+    if len(octets) > limit_bytes:
+        lines[-1] = b"#"  # Nobody knows what the line that is cut in two would have said.
+    return lines
 
 
 class Robots2Section:
@@ -6341,7 +6332,7 @@ class Robots2(NamedTuple):
         group. What stands below any other header is nobody's. A line that the limit cuts is
         dropped, and so is the `chain` of a file that goes on.
         """
-        lines, is_cut = robots2_lines(body, limit_bytes)
+        lines = robots2_lines(body, limit_bytes)
         everyone, ours, nobody = (Robots2Section(len(lines)) for _ in range(3))
         section = everyone  # of the lines that come next
         chain_id = ""
@@ -6396,7 +6387,7 @@ class Robots2(NamedTuple):
             policy={name: value for name, (_rank, value) in ranked.items()},
             signals=signals,
             report_to=list(dict.fromkeys(report_to)),
-            chain=None if is_cut else chain,
+            chain=chain,
             unknown=unknown,
             paths=(everyone.paths(), ours.paths()),
         )
@@ -6412,10 +6403,9 @@ class Robots2(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how many bytes of memory it takes, with all that it holds."""
-        texts = [*self.policy.values(), *self.signals.values(), *self.report_to]
-        texts += [line.name + line.value for line in self.unknown]
-        paths_bytes = sum(paths.held_bytes for paths in self.paths)
-        return paths_bytes + sum(map(text_bytes, texts))
+        kept: list[Iterable[str]] = [self.policy.values(), self.signals.values(), self.report_to]
+        kept += [(line.name, line.value) for line in self.unknown]
+        return sum(map(held_bytes, kept)) + sum(paths.held_bytes for paths in self.paths)
 
     def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`: the first that denies, else that allows, or None."""
@@ -6577,13 +6567,14 @@ def scope_form(path: str) -> str:
     return robots_octets(path)
 
 
-def scope_matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
-    """Whether the segments of a scope cover those of a path."""
-    if pattern[-1] == "*" and len(segments) >= len(pattern):  # It covers everything below.
-        pattern = pattern[:-1]
-        segments = segments[: len(pattern)]
-    if len(pattern) != len(segments):
+def scope_matches(scope: str, path: str) -> bool:
+    """Whether a scope covers a path, segment by segment."""
+    pattern = scope_form(scope).split("/")
+    segments = path.split("/", len(pattern) - 1)
+    if len(segments) != len(pattern):
         return False
+    if pattern[-1] == "*":
+        segments[-1] = "*"  # It covers everything below.
     pairs = zip(pattern, segments)
     return all(wanted == segment or (wanted == "*" and segment) for wanted, segment in pairs)
 
@@ -6601,13 +6592,12 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
     False
     """
     target, _, _fragment = path.partition("#")
-    bare, mark, query = target.partition("?")
+    bare, mark, _query = target.partition("?")
     form = scope_form(bare)
     if not form or not scopes:
         return not scopes
-    segments = resolve_dot_segments(form).split("/")
-    segments[-1] += mark + query
-    return any(scope_matches(scope_form(scope).split("/"), segments) for scope in scopes)
+    resolved = resolve_dot_segments(form) + mark
+    return any(scope_matches(scope, resolved) for scope in scopes)
 
 
 def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
@@ -6854,7 +6844,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     if kind == "html":
         page = page_metadata(text, base_url)
         elsewhere = ("title", "robots")
-        shown = page.to_dict().items()
+        shown = record_dict(page).items()
         metadata = {name: value for name, value in shown if value and name not in elsewhere}
         return Reading(page.title, [], metadata, page.robots, warnings)
     if is_llms_txt(base_url) and kind in LLMS_KINDS:
