@@ -5809,8 +5809,8 @@ INLINE_TAG = lazy_re(
 
 def first_field(fields: Fields, names: Iterable[str]) -> str:
     """The first of these fields that says anything, cut where a URL would be too long."""
-    values = (fields.get(name) for name in names)
-    return next(filter(None, values), "")[: MAX_FEED_TEXT + 1]
+    values = filter(None, map(fields.get, names))
+    return next(values, "")[: MAX_FEED_TEXT + 1]
 
 
 def feed_title(fields: Fields, kind: str) -> str:
@@ -6512,16 +6512,6 @@ def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
     return f"{ROBOTS2_AGENT} ({category})"
 
 
-def robots2_ask_url(wire_url: str, directive: str) -> str:
-    """Where a site is asked for a directive: HEAD this URL, with X-Agent-Identity.
-
-    >>> robots2_ask_url("https://x.test/blog/a?b", "summarize")
-    'https://x.test/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2'
-    """
-    name = robots2_name(directive)
-    return f"{site_of(wire_url)}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
-
-
 def header_words(headers: Headers, wanted: str, separator: str) -> list[str]:
     """All values of a header. Proxies join equal headers, so each value is split again."""
     words: list[str] = []
@@ -6783,7 +6773,9 @@ class AnswerStore(PolicyStore):
     is_always_answered = True
 
     def url_of(self, visit: Visit, key: str) -> str:
-        return wire_url(robots2_ask_url(visit.wire, key.rpartition(" ")[2]))
+        directive = key.rpartition(" ")[2]
+        question = f"{ROBOTS2_ASK_PATH}?directive={directive}&agent={ROBOTS2_AGENT}"
+        return site_of(visit.wire) + question
 
     def fresh_seconds(self, held: Held) -> float:
         return ROBOTS2_ASK_TTL_SECONDS
@@ -6847,13 +6839,11 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
         shown = record_dict(page).items()
         metadata = {name: value for name, value in shown if value and name not in elsewhere}
         return Reading(page.title, [], metadata, page.robots, warnings)
-    if is_llms_txt(base_url) and kind in LLMS_KINDS:
-        parsed = parse_llms_txt(text, base_url)
-        return Reading(parsed.title, plain_links(parsed), warnings=warnings)
-    if kind == "markdown":
-        parsed = read_markdown(text)
-        return Reading(parsed.title, plain_links(parsed), warnings=warnings)
-    return Reading()
+    is_llms = is_llms_txt(base_url) and kind in LLMS_KINDS
+    if not is_llms and kind != "markdown":
+        return Reading()
+    parsed = parse_llms_txt(text, base_url) if is_llms else read_markdown(text)
+    return Reading(parsed.title, plain_links(parsed), warnings=warnings)
 
 
 def read_feed_metadata(
@@ -7150,12 +7140,8 @@ class Bot(Fetcher):
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
         robots2_use(SILENT_ROBOTS2, "/", directive)  # ValueError: before anything is asked for
-        gates: list[Gate] = [
-            self._blocklist_gate,
-            self._address_gate,
-            self._robots_gate,
-            partial(self._robots2_gate, use=directive),
-        ]
+        gates = self.gates_of("ask")
+        gates[-1] = partial(self._robots2_gate, use=directive)
         return self._decide(url, gates)
 
     def _robots2_gate(self, visit: Visit, use: str = "") -> GateAnswer:
@@ -7297,10 +7283,8 @@ def with_signals(source: Source, result: Result) -> Source:
     """A source with what the sites of the Result that it came from say of models."""
     if not result.no_ai_input or source.no_ai_input:
         return source
-    warning = AI_INPUT_WARNING
-    if source.warning:
-        warning = f"{source.warning}; {warning}"
-    return source._replace(warning=warning, no_ai_input=True)
+    warnings = filter(None, (source.warning, AI_INPUT_WARNING))
+    return source._replace(warning="; ".join(warnings), no_ai_input=True)
 
 
 def is_llms_txt(url: str) -> bool:
