@@ -6286,9 +6286,6 @@ class Robots2Section:
         values = ROBOTS2_DIRECTIVES[name]
         return not values or text.lower() in values
 
-    def paths(self) -> RobotsTxt:
-        return RobotsTxt.parse(b"\n".join(self.path_lines))
-
 
 def robots2_agents(line: str) -> set[str]:
     """The names in `[agent: …]`, lower-case and without versions; of any other header none."""
@@ -6389,7 +6386,9 @@ class Robots2(NamedTuple):
             report_to=list(dict.fromkeys(report_to)),
             chain=chain,
             unknown=unknown,
-            paths=(everyone.paths(), ours.paths()),
+            paths=tuple(
+                RobotsTxt.parse(b"\n".join(group.path_lines)) for group in (everyone, ours)
+            ),
         )
 
     @property
@@ -6457,7 +6456,7 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     """Whether `target`, an absolute URL or `path[?query]`, may be requested.
 
     Path rules decide first, then `crawl`, `read` and `rate`. "ask" stands until every directive
-    in `.ask` is permitted (`ask_permits`).
+    in `.ask` is permitted.
     """
     rule = robots2.path_rule(target)
     if rule is not None and not rule.allow:
@@ -6588,13 +6587,6 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
         return not scopes
     resolved = resolve_dot_segments(form) + mark
     return any(scope_matches(scope, resolved) for scope in scopes)
-
-
-def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
-    """Whether an answer permits its directive on `path`; no answer on file is no."""
-    if answer is None or answer.decision not in ("allow", "allow-once"):
-        return False
-    return scope_covers(answer.scopes, path)
 
 
 # === 18. BOT   R9, robots2 ===================================================
@@ -7177,11 +7169,11 @@ class Bot(Fetcher):
         answer: AskAnswer = held.value
         words = "ask" if use else f"asked for {directive}"
         reason = f"{words}: {answer.reason}"
-        if ask_permits(answer, path_and_query(visit.wire)):
-            if use:  # else the reason of robots.txt stands
-                visit.decision = visit.decision._replace(reason=reason)
-            return None
-        if answer.decision.startswith("allow"):
+        if answer.decision in ("allow", "allow-once"):
+            if scope_covers(answer.scopes, path_and_query(visit.wire)):
+                if use:  # else the reason of robots.txt stands
+                    visit.decision = visit.decision._replace(reason=reason)
+                return None
             reason += ", not for this path"
         retry_at = held.retry_at if answer.decision == "later" else None
         return visit.refused("robots2", reason, retry_at)._replace(rule=None)
