@@ -6166,9 +6166,6 @@ class AskAnswer(NamedTuple):
     cacheable: bool = False  # an allow, or the site's own no; no allow-once, no trouble
 
 
-NO_ANSWER = AskAnswer("deny")
-
-
 # The directives of the quick reference, each with its values, strictest first. Of several lines
 # the strictest counts, and a value that is not listed counts as the first. `crawl` and `read` are
 # the gate. `rate` is requests a minute, or "polite"; `market` is free text. With `announce: yes`
@@ -6386,9 +6383,7 @@ class Robots2(NamedTuple):
             report_to=list(dict.fromkeys(report_to)),
             chain=chain,
             unknown=unknown,
-            paths=tuple(
-                RobotsTxt.parse(b"\n".join(group.path_lines)) for group in (everyone, ours)
-            ),
+            paths=tuple(RobotsTxt.parse(b"\n".join(part.path_lines)) for part in (everyone, ours)),
         )
 
     @property
@@ -6759,7 +6754,7 @@ class AnswerStore(PolicyStore):
     """
 
     kind = entry_kind = "ask"
-    value_of: Any = staticmethod(partial(from_entry, NO_ANSWER))
+    value_of: Any = staticmethod(partial(from_entry, AskAnswer("deny")))
     gate: GateName = "robots2"
     has_validators = False
     is_always_answered = True
@@ -7275,8 +7270,10 @@ def with_signals(source: Source, result: Result) -> Source:
     """A source with what the sites of the Result that it came from say of models."""
     if not result.no_ai_input or source.no_ai_input:
         return source
-    warnings = filter(None, (source.warning, AI_INPUT_WARNING))
-    return source._replace(warning="; ".join(warnings), no_ai_input=True)
+    warning = AI_INPUT_WARNING
+    if source.warning:
+        warning = f"{source.warning}; {warning}"
+    return source._replace(warning=warning, no_ai_input=True)
 
 
 def is_llms_txt(url: str) -> bool:
