@@ -5381,8 +5381,9 @@ ESCAPE_OR_ENTITY = lazy_re(f"{ESCAPE}|{ENTITY}")
 TAG = r"""</?[A-Za-z][^<>"'\[\]]*(?:(?:"[^"<>]*"|'[^'<>]*')[^<>"'\[\]]*){0,99}>"""
 # A run of back-ticks that none of its length follows is searched for once, since none follows it.
 CODE_SPAN = r"(?s:(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
-# Of two that begin before the first ends, the second is one.
-COMMENT = r"<!--[^<]*?(?:<(?!!--)[^<]*?){0,999}?-->"
+# A comment may hold three beginnings of others, so that each character is read four times at most.
+NO_COMMENT = r"[^<]*?(?:<(?!!--)[^<]*?){0,999}?"
+COMMENT = rf"<!--{NO_COMMENT}(?:<!--{NO_COMMENT}){{0,3}}?-->"
 INLINE_MARK = lazy_re(rf"{ESCAPE}|(?P<opening>!?\[)|\]|{CODE_SPAN}|{COMMENT}|{TAG}")
 # What follows a link's text: its destination, in <...> or with parentheses in parentheses, and its
 # title. Each scan ends at what another scan of its kind begins with.
@@ -6278,8 +6279,9 @@ class Robots2Section:
         ranked = robots2_value(name, text)
         if ranked[1] == "":
             return False
-        held = self.policy.get(name, ranked)
-        self.policy[name] = min(held, ranked, key=operator.itemgetter(0))
+        held = self.policy.setdefault(name, ranked)
+        if ranked[0] < held[0]:
+            self.policy[name] = ranked
         values = ROBOTS2_DIRECTIVES[name]
         return not values or text.lower() in values
 
@@ -6852,12 +6854,10 @@ def read_feed_metadata(
 
 def wants_structured(status: int, headers: Headers) -> bool:
     """Whether a body is read for `discover`: what R6 reads, and gzip as sitemaps come in it."""
-    if wants_body(status, headers):
-        return True
     media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
     is_archive = re.fullmatch(archive, media_type) is not None
-    return is_archive and wants_any_success(status, headers)
+    return wants_body(status, headers) or (is_archive and wants_any_success(status, headers))
 
 
 class Bot(Fetcher):
