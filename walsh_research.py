@@ -5457,9 +5457,7 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
             level = 0
         del containers[depth:]
         while mark and mark.lastgroup in ("quote", "item"):
-            start = QUOTE_MARK
-            if mark.lastgroup == "item":
-                start = re.compile(rf" {{{mark.end() - at}}}|\Z")
+            start = QUOTE_MARK if mark["quote"] else re.compile(rf" {{{mark.end() - at}}}|\Z")
             containers.append(start)
             at = mark.end()
             mark = None
@@ -6090,13 +6088,17 @@ def unpacked(body: bytes) -> Iterator[bytes]:
         raise ValueError(f"broken gzip: {error}") from None
 
 
-def lines_of(pieces: Iterable[bytes]) -> Iterator[str]:
-    """The lines, which LF, CR or CRLF ends, of a text that comes in pieces; no empty ones."""
+def text_entries(pieces: Iterable[bytes]) -> Iterator[SitemapEntry]:
+    """An entry for each line, which LF, CR or CRLF ends, of a text that comes in pieces.
+
+    It is an empty one where the line is no URL; an empty line has none.
+    """
     torn = b""  # the line that the next piece goes on with
     for piece in itertools.chain(pieces, (b"\n",)):
         *lines, torn = re.split(b"[\r\n]", torn[:MAX_FEED_TEXT] + piece)
         for line in filter(None, lines):
-            yield line.decode("utf-8", "replace")
+            url = URL_LINE.fullmatch(line.decode("utf-8", "replace"))
+            yield SitemapEntry(url[1] if url else "", None)
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
@@ -6118,9 +6120,7 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
         entries, warning = listed(map(sitemap_entry, found.read(pieces)))
         kind = found.head["kind"]
     else:
-        lines = lines_of(itertools.chain((beginning,), pieces))
-        urls = map(URL_LINE.fullmatch, lines)
-        entries, warning = listed(SitemapEntry(url[1] if url else "", None) for url in urls)
+        entries, warning = listed(text_entries(itertools.chain((beginning,), pieces)))
         kind = "text" if entries else ""
     if not kind:
         raise ValueError(f"no sitemap: {warning or 'no line is an absolute URL'}: line 1")
@@ -6399,9 +6399,9 @@ class Robots2(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how many bytes of memory it takes, with all that it holds."""
-        kept: list[Iterable[str]] = [self.policy.values(), self.signals.values(), self.report_to]
-        kept += [(line.name, line.value) for line in self.unknown]
-        return sum(map(held_bytes, kept)) + sum(paths.held_bytes for paths in self.paths)
+        lines = [line.name + line.value for line in self.unknown]
+        texts = (*self.policy.values(), *self.signals.values(), *self.report_to, *lines)
+        return held_bytes(texts) + sum(paths.held_bytes for paths in self.paths)
 
     def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`: the first that denies, else that allows, or None."""
@@ -6665,13 +6665,11 @@ ROBOTS2_ASK_TTL_SECONDS = 86400
 # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
 MAX_CHAINED_BYTES = 128 * 1024
 
-SourceKind = Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
-
 
 class Source(NamedTuple):
     """One way in which a site offers structured content. R9"""
 
-    kind: SourceKind
+    kind: Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
     url: str
     # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
     items: Sequence[Any] = ()
@@ -7000,9 +6998,7 @@ class Bot(Fetcher):
     def read_body(self, visit: Visit, answer: Response) -> Reading:
         """R6, R9: what it is called, what it links to in structured forms, what it asks of us."""
         content_type = header_value(answer.headers, "content-type")
-        reading = Reading()
-        if answer.body:
-            reading = read_metadata(answer.body, content_type, visit.wire)
+        reading = read_metadata(answer.body, content_type, visit.wire) if answer.body else Reading()
         directives, cautions = robots_directives(answer.headers, reading.robots_directives)
         warnings = [*reading.warnings, *cautions]
         if answer.body and not is_text(answer.body, content_type):
