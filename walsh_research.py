@@ -5829,8 +5829,8 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
         title=feed_title(fields, kind),
         url=absolute_url(fields["base"], first_field(fields, FEED_LINKS)),
         id=one_line(first_field(fields, FEED_IDS)),
-        published=next(filter(None, dates), ""),
-    )  # the first date that can be read
+        published=next(filter(None, dates), ""),  # the first that can be read
+    )
 
 
 def sitemap_entry(fields: Fields) -> SitemapEntry:
@@ -6418,11 +6418,10 @@ def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
     The nearer file is the site's own word: what it states holds, and the chained file fills its
     silence. Path rules add up: what either file denies is denied.
     """
-    addresses = dict.fromkeys(nearer.report_to + chained.report_to)
     return nearer._replace(
         policy={**chained.policy, **nearer.policy},
         signals={**chained.signals, **nearer.signals},
-        report_to=list(addresses),
+        report_to=list(dict.fromkeys(nearer.report_to + chained.report_to)),
         chain=chained.chain,
         unknown=nearer.unknown + chained.unknown,
         paths=nearer.paths + chained.paths,
@@ -6734,7 +6733,7 @@ class Robots2Store(RobotsStore):
                 break
             ending = yield from document.document(self.kind, chain, held, bool).walk()
             further = ending.answer
-            has_held_host = has_held_host or ending.status in BACKOFF_STATUSES
+            has_held_host |= ending.status in BACKOFF_STATUSES
             if isinstance(further, Response) and further.status == 200:
                 bodies[chain] = further.body[: MAX_CHAINED_BYTES + 1]
             elif robots_meaning(ending.status) == "none":
@@ -7258,8 +7257,7 @@ def remove_folder(path: str, process: int) -> None:
 
 def forbids_ai_input(signals: Mapping[str, str]) -> bool:
     """spec 19: whether a site's Content-Signal keeps its pages from models."""
-    said = signals.get("ai-input", "")
-    return said.lower() == "no"
+    return signals.get("ai-input", "").lower() == "no"
 
 
 def with_signals(source: Source, result: Result) -> Source:
@@ -7274,8 +7272,7 @@ def with_signals(source: Source, result: Result) -> Source:
 
 def is_llms_txt(url: str) -> bool:
     """Whether a wire URL is that of a site's llms.txt."""
-    path = path_and_query(url).partition("?")[0]
-    return path == "/llms.txt"
+    return split_url(url).path == "/llms.txt"
 
 
 def llms_source(result: Result, warning: str) -> Source:
