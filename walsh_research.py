@@ -5379,7 +5379,7 @@ ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
 ESCAPE_OR_ENTITY = lazy_re(f"{ESCAPE}|{ENTITY}")
 TAG = r"""</?[A-Za-z][^<>"'\[\]]*(?:(?:"[^"<>]*"|'[^'<>]*')[^<>"'\[\]]*){0,99}>"""
-# A run of back-ticks that none of its length follows is searched for once, since none follows it.
+# The end of a run of back-ticks is searched for in vain once for each length: what follows has none.
 CODE_SPAN = r"(?s:(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
 # A comment may hold three beginnings of others, so that each character is read four times at most.
 NO_COMMENT = r"[^<]*?(?:<(?!!--)[^<]*?){0,999}?"
@@ -6698,7 +6698,7 @@ class Robots2Store(RobotsStore):
 
     def rules_of(self, site: str) -> Robots2:
         """The copy that is held stands, though not for ever; without one nothing is said."""
-        held = self.held_of(site) if self._variant else UNKNOWN  # robots2 is off
+        held = self.held_of(site) if self._variant else UNKNOWN  # else it is off
         if held.value is None or is_lost_for_good(held, self._now()):
             return SILENT_ROBOTS2
         rules: Robots2 = held.value
