@@ -5584,6 +5584,10 @@ class TestMarkdown:
         url = U + "?code=" + "a" * 9000
         assert links_of(f"# T\n- [a]({url})\n- [b](/relative)") == [("a", url)]
 
+    def test_50000_links_are_kept_and_no_more(self):
+        text = "\n\n".join(f"[]({U}{n:x})" for n in range(50_001))
+        assert len(links_of(text)) == 50_000
+
     def test_5000_links_are_5000(self):
         text = " ".join(f"[a{n}]({U}{n})" for n in range(5000))
         assert links_of(text) == [(f"a{n}", f"{U}{n}") for n in range(5000)]

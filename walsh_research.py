@@ -5210,7 +5210,7 @@ MAX_PARAGRAPH_LINES = 1000  # ours: a list of short ones takes fifty bytes for e
 MAX_TABBED = 256  # ours: characters of a line in which tabs are stops
 MAX_PARAGRAPH_LINKS = 10_000  # ours: they are held until the paragraph ends, 200 bytes each
 MAX_OPEN_BRACKETS = 100  # ours: each takes a hundred bytes; a stray one is forgotten
-MAX_LISTED_ENTRIES = 50_000  # sitemaps.org
+MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
 MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries or links; a long base grows each
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
 MAX_HEAD_LISTED = 100  # ours: feeds or directives of a page, each a line; attributes of a tag
@@ -5519,8 +5519,8 @@ def markdown_links(text: str) -> list[Link]:
     """The inline links `[text](url)` with an absolute http(s) URL, in order, each URL once.
 
     R9, spec 10.4. Images, code, references and autolinks are none; `[![badge](i)](url)` is one. The
-    title is plain text, escapes in the URL are resolved. At most `MAX_LISTED_BYTES` of links.
-    Never raises.
+    title is plain text, escapes in the URL are resolved. At most `MAX_LISTED_ENTRIES`, and
+    `MAX_LISTED_BYTES` of them. Never raises.
     >>> markdown_links("- [The *spec*](https://wal.sh/bot/): read `[me](https://x.test/)`")
     [Link(title='The spec', url='https://wal.sh/bot/')]
     """
@@ -5551,7 +5551,8 @@ def read_markdown(text: str, base_url: str = "", lists_entries: bool = False) ->
         for (link_title, url), note in inline_links(block.text):
             if not ABSOLUTE_HTTP.match(url):  # R9
                 url = http_url(base_url, url)
-            if url and url not in links and kept_bytes < MAX_LISTED_BYTES:
+            is_full = len(links) == MAX_LISTED_ENTRIES or kept_bytes > MAX_LISTED_BYTES
+            if url and url not in links and not is_full:
                 links[url] = LlmsLink(section, link_title, url, note)
                 kept_bytes += held_bytes(links[url])
             if url and block.is_item and lists_entries:
