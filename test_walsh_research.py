@@ -5529,6 +5529,9 @@ MARKDOWN = [
     ("a comment", f"x <!-- [a]({U}) --> [b]({V})", [("b", V)]),
     ("a comment over empty lines", f"<!--\n\n[a]({U})\n\n-->\n[b]({V})", [("b", V)]),
     ("a comment that never ends is text", f"x <!-- [a]({U})", [("a", U)]),
+    ("tags and less-than signs in a comment", f"x <!-- < <b>[a]({U})</b> --> [b]({V})", [("b", V)]),
+    ("a comment that begins twice", f"x <!-- [a]({U}) <!-- [a]({U}) --> [b]({V})", [("b", V)]),
+    ("a comment between unmatched back-ticks", f"`` <!-- ` --> [b]({V})", [("b", V)]),
     ("a tag holds brackets in quotes", f"x <b t='[a]({U})'> [b]({V})", [("b", V)]),
     ("a sign that is no tag", f"if a <b see [a]({U}) -> c", [("a", U)]),
     ("<pre> over empty lines", f"<pre>\n\n[a]({U})\n</pre>\n\n[b]({V})", [("b", V)]),
@@ -5583,6 +5586,14 @@ class TestMarkdown:
     )
     def test_what_nobody_writes_costs_no_link_behind_it(self, before):
         assert U in [url for _, url in links_of(f"{before}[a]({U})")]
+
+    def test_a_long_url_is_whole(self):
+        url = U + "?code=" + "a" * 9000
+        assert links_of(f"# T\n- [a]({url})\n- [b](/relative)") == [("a", url)]
+
+    def test_50000_links_are_kept_and_no_more(self):
+        text = "\n\n".join(f"[]({U}{n:x})" for n in range(50_001))
+        assert len(links_of(text)) == 50_000
 
     def test_5000_links_are_5000(self):
         text = " ".join(f"[a{n}]({U}{n})" for n in range(5000))
@@ -6716,10 +6727,17 @@ class TestRobots2InTheBot:
         urls = [A, "http://a.test/"]
         assert fetched_by_day(world, 6, urls, robots2=True) == {A: 0, "http://a.test/": 5}
 
-    def test_without_the_option_nobody_asks_for_it(self, world):
+    def test_without_the_option_nobody_asks_for_it(self, world, monkeypatch):
         world.web.update({FILE: "crawl: no", PLACE + "/": "words"})
         bot = world.bot()
+        kinds, load = [], wr.Cache.load
+        monkeypatch.setattr(
+            wr.Cache,
+            "load",
+            lambda cache, kind, name: kinds.append(kind) or load(cache, kind, name),
+        )
         assert bot.fetch(PLACE + "/").ok and not world.asked("robots2")
+        assert "robots" in kinds and "robots2" not in kinds  # nor is it looked for in the cache
         with pytest.raises(ValueError):
             bot.may(PLACE + "/", "train")
 

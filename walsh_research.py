@@ -5204,7 +5204,7 @@ MAX_TABBED = 256  # ours: characters of a line in which tabs are stops
 MAX_PARAGRAPH_LINKS = 10_000  # ours: they are held until the paragraph ends, 200 bytes each
 MAX_OPEN_BRACKETS = 100  # ours: each takes a hundred bytes; a stray one is forgotten
 MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
-MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries; a long base grows each link
+MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries or links; a long base grows each
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
 MAX_HEAD_LISTED = 100  # ours: feeds or directives of a page, each a line; attributes of a tag
 MAX_DATE_LENGTH = 80  # ours: characters of a date
@@ -5283,17 +5283,13 @@ class LlmsTxt(NamedTuple):
 class PageMetadata(NamedTuple):
     """What a page's <head> says."""
 
-    title: str = ""
-    description: str = ""
-    canonical: str = ""
-    language: str = ""
-    robots: tuple[str, ...] = ()  # lower-case directives of <meta> robots and walsh-research
-    feeds: tuple[Link, ...] = ()  # the rel=alternate feeds that the head advertises
-    markdown: tuple[Link, ...] = ()  # and the same content as Markdown
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
+    title: str
+    description: str
+    canonical: str
+    language: str
+    robots: tuple[str, ...]  # lower-case directives of <meta> robots and walsh-research
+    feeds: tuple[Link, ...]  # the rel=alternate feeds that the head advertises
+    markdown: tuple[Link, ...]  # and the same content as Markdown
 
 
 Fields = dict[str, str]  # of a feed, an entry or a tag, by name
@@ -5320,14 +5316,10 @@ def cut_for_reading(body: bytes) -> tuple[bytes, str]:
     return body[:MAX_READ_BYTES], warning
 
 
-def text_bytes(text: str) -> int:
-    """About how many bytes of memory a text takes; one letter of a wide alphabet widens all."""
-    return 50 + len(text) * (1 if text.isascii() else 4)
-
-
-def held_bytes(entry: tuple[Optional[str], ...]) -> int:
-    """About how many bytes of memory an entry takes, with its texts."""
-    return 80 + sum(map(text_bytes, filter(None, entry)))
+def held_bytes(entry: Iterable[Optional[str]]) -> int:
+    """About how many bytes of memory an entry takes; one letter of a wide alphabet widens a text."""
+    texts = filter(None, entry)
+    return 80 + sum(50 + len(text) * (1 if text.isascii() else 4) for text in texts)
 
 
 def one_line(text: str) -> str:
@@ -5380,9 +5372,12 @@ ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
 ESCAPE_OR_ENTITY = lazy_re(f"{ESCAPE}|{ENTITY}")
 TAG = r"""</?[A-Za-z][^<>"'\[\]]*(?:(?:"[^"<>]*"|'[^'<>]*')[^<>"'\[\]]*){0,99}>"""
-INLINE_MARK = lazy_re(
-    rf"{ESCAPE}|(?P<opening>!?\[)|\]|(?P<code>(?<!`)`{{1,32}}(?!`))|(?P<comment><!--)|{TAG}"
-)
+# The end of a run of back-ticks is searched for in vain once for each length: what follows has none.
+CODE_SPAN = r"(?s:(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
+# A comment may hold three beginnings of others, so that each character is read four times at most.
+NO_COMMENT = r"[^<]*?(?:<(?!!--)[^<]*?){0,999}?"
+COMMENT = rf"<!--{NO_COMMENT}(?:<!--{NO_COMMENT}){{0,3}}?-->"
+INLINE_MARK = lazy_re(rf"{ESCAPE}|(?P<opening>!?\[)|\]|{CODE_SPAN}|{COMMENT}|{TAG}")
 # What follows a link's text: its destination, in <...> or with parentheses in parentheses, and its
 # title. Each scan ends at what another scan of its kind begins with.
 BARE = r"[^\x00-\x20\x7f()\\]*"
@@ -5402,8 +5397,7 @@ TAIL = (
 LINK_TAIL = lazy_re(f"(?s){TAIL}")
 EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
 TITLE_MARK = lazy_re(
-    rf"(?s)(?<!`)(?P<ticks>`{{1,3}})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
-    rf"|!\[(?P<image>[^\[\]]*)\]{TAIL}|{ESCAPE}|{ENTITY}|{TAG}|{EMPHASIS}"
+    rf"(?s){CODE_SPAN}|!\[(?P<image>[^\[\]]*)\]{TAIL}|{ESCAPE}|{ENTITY}|{TAG}|{EMPHASIS}"
 )
 
 
@@ -5420,7 +5414,8 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     """The headings and paragraphs, in order; what is code or a comment is none."""
     # Of each open block quote or list item: what begins a line that goes on with it.
     containers: list[re.Pattern[str]] = []
-    lines: list[str] = []  # of the paragraph that is open
+    lines: list[str] = []  # of the block that is open
+    level = 0  # of that block; a heading ends with its line
     code_end: re.Pattern[str] | None = None  # of the code or comment that is open
     for found in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
         line = (found[1] or "").rstrip()
@@ -5438,54 +5433,41 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
                 if code_end.match(line, at):
                     code_end = None
                 continue
-            if lines and UNDERLINE.match(line, at):
-                yield markdown_block(lines, containers, 1 if line.endswith("=") else 2)
+            if lines and not level and UNDERLINE.match(line, at):
+                level = 1 if line.endswith("=") else 2
                 continue
         code_end = None
         mark = BLOCK_MARK.match(line, at)
-        while mark and mark.lastgroup in ("quote", "item"):
-            if depth == MAX_MARKDOWN_NESTING:
-                mark = None
-                break
-            if lines:
-                yield markdown_block(lines, containers)
-            start = QUOTE_MARK
-            if mark.lastgroup == "item":
-                start = re.compile(rf" {{{mark.end() - at}}}|\Z")
-            containers[depth:] = [start]
-            depth += 1
-            at = mark.end()
-            mark = BLOCK_MARK.match(line, at)
-        is_code = not lines and line.startswith("    ", at)
-        if mark is None and not is_code and at < len(line):
-            if not lines:
-                del containers[depth:]
-            lines.append(line[at:].strip())  # even without the marks of its containers
-            if len(lines) < MAX_PARAGRAPH_LINES:
-                continue
         if lines:
-            yield markdown_block(lines, containers)
+            is_text = mark is None and at < len(line)
+            if is_text and not level and len(lines) < MAX_PARAGRAPH_LINES:
+                lines.append(line[at:].strip())  # even without the marks of its containers
+                continue
+            is_quoted = QUOTE_MARK in containers
+            is_item = len(containers) > is_quoted
+            yield MarkdownBlock(level, is_quoted, is_item, "\n".join(lines))
+            lines.clear()
+            level = 0
         del containers[depth:]
+        while mark and mark.lastgroup in ("quote", "item"):
+            start = QUOTE_MARK if mark["quote"] else re.compile(rf" {{{mark.end() - at}}}|\Z")
+            containers.append(start)
+            at = mark.end()
+            mark = None
+            if len(containers) < MAX_MARKDOWN_NESTING:
+                mark = BLOCK_MARK.match(line, at)
         if mark is None:
+            if line[at : at + 4].strip(" "):  # else it is empty, or indented code
+                lines.append(line[at:].strip())
             continue
         kind = str(mark.lastgroup)
         if kind == "heading":
             lines.append(CLOSING_HASHES.sub("", line[mark.end() :]))
-            yield markdown_block(lines, containers, mark[kind].count("#"))
+            level = mark[kind].count("#")
         elif kind == "fence":
             code_end = re.compile(rf" {{0,3}}{mark[kind][0]}{{{len(mark[kind])},}}\Z")
         elif kind in HTML_ENDS and not HTML_ENDS[kind].match(line, at):
             code_end = HTML_ENDS[kind]
-
-
-def markdown_block(
-    lines: list[str], containers: Sequence[re.Pattern[str]], level: int = 0
-) -> MarkdownBlock:
-    """The block of these lines, which are then forgotten."""
-    text = "\n".join(lines)
-    lines.clear()
-    is_quoted = QUOTE_MARK in containers
-    return MarkdownBlock(level, is_quoted, len(containers) > is_quoted, text)
 
 
 def inline_links(text: str) -> list[tuple[Link, str]]:
@@ -5496,7 +5478,6 @@ def inline_links(text: str) -> list[tuple[Link, str]]:
     found: list[tuple[Link, str]] = []
     # Of an open bracket: where its text begins, whether it is an image's, the links before it.
     brackets: collections.deque[tuple[int, bool, int]] = collections.deque(maxlen=MAX_OPEN_BRACKETS)
-    unclosed: set[str] = set()  # what ends code or a comment and was looked for in vain
     at = 0
     while len(found) < MAX_PARAGRAPH_LINKS:
         mark = INLINE_MARK.search(text, at)
@@ -5517,14 +5498,6 @@ def inline_links(text: str) -> list[tuple[Link, str]]:
                     title = TITLE_MARK.sub(mark_meaning, title[:MAX_FEED_TEXT])
                     url = ESCAPE_OR_ENTITY.sub(mark_meaning, tail["angle"] or tail["bare"] or "")
                     found.append((Link(one_line(title), url), one_line(note.lstrip(" :\n"))))
-        elif mark["code"] or mark["comment"]:
-            end = "-->" if mark["comment"] else rf"(?<!`){mark[0]}(?!`)"
-            if end not in unclosed:
-                closing = re.compile(end).search(text, at)
-                if closing:
-                    at = closing.end()
-                else:
-                    unclosed.add(end)
     return found
 
 
@@ -5539,36 +5512,23 @@ def markdown_links(text: str) -> list[Link]:
     """The inline links `[text](url)` with an absolute http(s) URL, in order, each URL once.
 
     R9, spec 10.4. Images, code, references and autolinks are none; `[![badge](i)](url)` is one. The
-    title is plain text, escapes in the URL are resolved. At most `MAX_LISTED_ENTRIES`. Never
-    raises.
+    title is plain text, escapes in the URL are resolved. At most `MAX_LISTED_ENTRIES`, and
+    `MAX_LISTED_BYTES` of them. Never raises.
     >>> markdown_links("- [The *spec*](https://wal.sh/bot/): read `[me](https://x.test/)`")
     [Link(title='The spec', url='https://wal.sh/bot/')]
     """
-    return markdown_reading(text)[1]
+    return plain_links(read_markdown(text))
 
 
-def markdown_reading(text: str) -> tuple[str, list[Link]]:
-    """The first heading of the first level, or "", and the links as `markdown_links`."""
-    title = ""
-    titles: dict[str, str] = {}
-    for block in markdown_blocks(text):
-        if block.level == 1 and not title:
-            title = one_line(block.text)
-        for link, _ in inline_links(block.text):
-            if ABSOLUTE_HTTP.match(link.url) and len(titles) < MAX_LISTED_ENTRIES:  # R9
-                titles.setdefault(link.url, link.title)
-    return title, [Link(title, url) for url, title in titles.items()]
+def plain_links(document: LlmsTxt) -> list[Link]:
+    """The links of a Markdown document, without their sections and notes."""
+    return [Link(link.title, link.url) for link in document.links]
 
 
-# 16b. llms.txt
-def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
-    """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
+def read_markdown(text: str, base_url: str = "", lists_entries: bool = False) -> LlmsTxt:
+    """What a Markdown document is called and links to, by section; in an llms.txt an item is an entry.
 
-    Relative URLs are resolved; what is no http(s) URL even then is left out, and each URL is given
-    once. A list item is one entry, whatever its note links to. A note is the text behind a link
-    that begins its list item, or its paragraph. At most `MAX_LISTED_BYTES` of links. Never raises.
-    >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
-    [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
+    An absolute URL stands as it is written, a relative one counts where there is a base.
     """
     title = summary = section = ""
     links: dict[str, LlmsLink] = {}
@@ -5581,17 +5541,29 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
             section = words
         elif block.is_quoted:
             summary = summary or words
-        for (link_title, reference), note in inline_links(block.text):
-            if kept_bytes > MAX_LISTED_BYTES:
-                break
-            url = http_url(base_url, reference)
-            if url:
-                link = LlmsLink(section, link_title, url, note)
-                kept_bytes += held_bytes(link)
-                links.setdefault(url, link)
-                if block.is_item:
-                    break
+        for (link_title, url), note in inline_links(block.text):
+            if not ABSOLUTE_HTTP.match(url):  # R9
+                url = http_url(base_url, url)
+            is_full = len(links) == MAX_LISTED_ENTRIES or kept_bytes > MAX_LISTED_BYTES
+            if url and url not in links and not is_full:
+                links[url] = LlmsLink(section, link_title, url, note)
+                kept_bytes += held_bytes(links[url])
+            if url and block.is_item and lists_entries:
+                break  # The item is an entry, and what its note links to is none.
     return LlmsTxt(title, summary, list(links.values()))
+
+
+# 16b. llms.txt
+def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
+    """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
+
+    Relative URLs are resolved; what is no http(s) URL even then is left out, and each URL is given
+    once. A list item is one entry, whatever its note links to. A note is the text behind a link
+    that begins its list item, or its paragraph. At most `MAX_LISTED_BYTES` of links. Never raises.
+    >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
+    [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
+    """
+    return read_markdown(text, base_url, lists_entries=True)
 
 
 # 16c. A page's head. html.parser's time and tokens on hostile pages differ between patch releases.
@@ -5642,7 +5614,7 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
         description=first["meta description"],
         canonical=http_url(base, first["link canonical"]),
         language=first["html"],
-        robots=tuple(islice(directives, MAX_HEAD_LISTED)),
+        robots=tuple(directives),
         feeds=resolved_links(found["alternate feed"], base),
         markdown=resolved_links(found["alternate markdown"], base),
     )
@@ -5830,8 +5802,8 @@ INLINE_TAG = lazy_re(
 
 def first_field(fields: Fields, names: Iterable[str]) -> str:
     """The first of these fields that says anything, cut where a URL would be too long."""
-    values = (fields.get(name) for name in names)
-    return next(filter(None, values), "")[: MAX_FEED_TEXT + 1]
+    values = filter(None, map(fields.get, names))
+    return next(values, "")[: MAX_FEED_TEXT + 1]
 
 
 def feed_title(fields: Fields, kind: str) -> str:
@@ -5851,8 +5823,8 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
         title=feed_title(fields, kind),
         url=absolute_url(fields["base"], first_field(fields, FEED_LINKS)),
         id=one_line(first_field(fields, FEED_IDS)),
-        published=next(filter(None, dates), ""),
-    )  # the first date that can be read
+        published=next(filter(None, dates), ""),  # the first that can be read
+    )
 
 
 def sitemap_entry(fields: Fields) -> SitemapEntry:
@@ -6110,13 +6082,17 @@ def unpacked(body: bytes) -> Iterator[bytes]:
         raise ValueError(f"broken gzip: {error}") from None
 
 
-def lines_of(pieces: Iterable[bytes]) -> Iterator[str]:
-    """The lines, which LF, CR or CRLF ends, of a text that comes in pieces; no empty ones."""
+def text_entries(pieces: Iterable[bytes]) -> Iterator[SitemapEntry]:
+    """An entry for each line, which LF, CR or CRLF ends, of a text that comes in pieces.
+
+    It is an empty one where the line is no URL; an empty line has none.
+    """
     torn = b""  # the line that the next piece goes on with
     for piece in itertools.chain(pieces, (b"\n",)):
         *lines, torn = re.split(b"[\r\n]", torn[:MAX_FEED_TEXT] + piece)
         for line in filter(None, lines):
-            yield line.decode("utf-8", "replace")
+            url = URL_LINE.fullmatch(line.decode("utf-8", "replace"))
+            yield SitemapEntry(url[1] if url else "", None)
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
@@ -6138,9 +6114,7 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
         entries, warning = listed(map(sitemap_entry, found.read(pieces)))
         kind = found.head["kind"]
     else:
-        lines = lines_of(itertools.chain((beginning,), pieces))
-        urls = map(URL_LINE.fullmatch, lines)
-        entries, warning = listed(SitemapEntry(url[1] if url else "", None) for url in urls)
+        entries, warning = listed(text_entries(itertools.chain((beginning,), pieces)))
         kind = "text" if entries else ""
     if not kind:
         raise ValueError(f"no sitemap: {warning or 'no line is an absolute URL'}: line 1")
@@ -6185,9 +6159,6 @@ class AskAnswer(NamedTuple):
     scopes: tuple[str, ...] = ()  # none: the whole site
     reason: str = ""
     cacheable: bool = False  # an allow, or the site's own no; no allow-once, no trouble
-
-
-NO_ANSWER = AskAnswer("deny")
 
 
 # The directives of the quick reference, each with its values, strictest first. Of several lines
@@ -6235,7 +6206,6 @@ ROBOTS2_CHAIN_ID = lazy_re(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)")
 ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
 ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
 RankedValue = tuple[float, str]  # of several the one with the lowest rank holds
-HeaderPairs = Sequence[tuple[str, str]]
 
 
 def robots2_name(text: str) -> str:
@@ -6282,103 +6252,49 @@ def robots2_value(directive: str, text: str) -> RankedValue:
     return values.index(word), word
 
 
-def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> tuple[list[bytes], bool]:
-    """The whole lines of the first `limit_bytes`, and whether anything stands beyond them."""
+def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> list[bytes]:
+    """The whole lines of the first `limit_bytes`, and a remark where anything stands beyond them."""
     octets = body.encode("utf-8", "replace") if isinstance(body, str) else body
     lines = re.split(b"\r\n?|\n", octets[: limit_bytes + 1])
-    is_cut = len(octets) > limit_bytes
-    if is_cut:  # the last line is cut in two, and nobody knows what it would have said
-        del lines[-1]
-    return lines, is_cut
+    if len(octets) > limit_bytes:
+        lines[-1] = b"#"  # Nobody knows what the line that is cut in two would have said.
+    return lines
 
 
 class Robots2Section:
     """What binds the same agents in a robots2.txt."""
 
-    def __init__(self) -> None:
+    def __init__(self, line_count: int) -> None:
         self.policy: dict[str, RankedValue] = {}
-        self.path_lines = [b""]  # by line number, for the robots.txt reader
+        self.path_lines = [b""] * line_count  # where they stand, for the robots.txt reader
 
     def add_directive(self, name: str, text: str) -> bool:
         """Whether the value is one that the directive has; the strictest of several stands."""
         ranked = robots2_value(name, text)
         if ranked[1] == "":
             return False
-        held = self.policy.get(name, ranked)
-        self.policy[name] = min(held, ranked, key=operator.itemgetter(0))
+        held = self.policy.setdefault(name, ranked)
+        if ranked[0] < held[0]:
+            self.policy[name] = ranked
         values = ROBOTS2_DIRECTIVES[name]
         return not values or text.lower() in values
 
-    def paths(self) -> RobotsTxt:
-        return RobotsTxt.parse(b"\n".join(self.path_lines[1:]))
+
+def robots2_agents(line: str) -> set[str]:
+    """The names in `[agent: …]`, lower-case and without versions; of any other header none."""
+    header = ROBOTS2_HEADER.fullmatch(line)
+    if header is None:
+        return set()
+    words = ROBOTS2_AGENT_NAME.findall(header[1].lower())
+    return {word.partition("/")[0] for word in words}
 
 
-class Robots2Reader:
-    """Reads a robots2.txt line by line, for one agent category."""
-
-    def __init__(self, category: str) -> None:
-        self.our_names = {category.lower(), UA_TOKEN.lower()}
-        self.everyone = Robots2Section()
-        self.ours = Robots2Section()
-        self.section = self.everyone  # of the lines that come next
-        self.chain_id = ""
-        self.signals: dict[str, str] = {}
-        self.report_to: list[str] = []
-        self.chain: Optional[str] = None  # of the latest line
-        self.unknown: list[Robots2Line] = []
-
-    def read(self, number: int, raw: bytes) -> None:
-        """The next line, counted from 1."""
-        self.everyone.path_lines.append(b"")
-        self.ours.path_lines.append(b"")
-        line = raw.decode("utf-8", "replace").lstrip("\ufeff").strip()
-        if not line:
-            return
-        self.chain = None  # A `chain` that is not the last line is ignored.
-        if line.startswith("#"):
-            chain_id = ROBOTS2_CHAIN_ID.fullmatch(line)
-            if chain_id:
-                self.chain_id = self.chain_id or chain_id[1].strip()
-            return
-        line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
-        left, _, right = line.partition(":")
-        name = robots2_name(left)
-        value = right.strip()
-        is_known = True
-        if line.startswith("["):
-            is_known = self.read_header(line)
-        elif name == "chain" and value.split() == [value]:
-            with suppress(ValueError):
-                self.chain = wire_url(value)
-            is_known = self.chain is not None
-        elif name in ROBOTS2_DIRECTIVES:
-            is_known = self.section.add_directive(name, value)
-        elif name in ROBOTS2_SIGNALS:
-            self.signals.setdefault(name, value)
-        elif name == "report-to":
-            self.report_to.append(value)
-        else:  # a path rule, or its misspelling, which is for RobotsTxt to know
-            if ROBOTS_AGENT_LINE.match(f"\n{line}"):
-                self.section = self.everyone  # a group of path rules ends a block
-            self.section.path_lines[-1] = raw
-            is_known = name in ("user-agent", "allow", "disallow")
-        if not is_known and len(self.unknown) < ROBOTS2_MAX_UNKNOWN:
-            self.unknown.append(Robots2Line(number, name, value))
-
-    def read_header(self, line: str) -> bool:
-        """Whether it is `[agent: …]`. Any other header opens a block that is nobody's."""
-        names = set()
-        header = ROBOTS2_HEADER.fullmatch(line)
-        if header:
-            words = ROBOTS2_AGENT_NAME.findall(header[1].lower())
-            names = {word.partition("/")[0] for word in words}
-        self.section = Robots2Section()  # It is read like ours, and dropped.
-        if "*" in names:
-            self.section = self.everyone
-        elif not self.our_names.isdisjoint(names):
-            self.section = self.ours
-            self.section.path_lines[-1] = b"User-agent: *"
-        return bool(names)
+def robots2_chain_url(value: str) -> Optional[str]:
+    """The URL of a `chain` in the wire form, or None where it is none."""
+    if value.split() == [value]:
+        with suppress(ValueError):
+            return wire_url(value)
+    return None
 
 
 class Robots2(NamedTuple):
@@ -6406,19 +6322,64 @@ class Robots2(NamedTuple):
         group. What stands below any other header is nobody's. A line that the limit cuts is
         dropped, and so is the `chain` of a file that goes on.
         """
-        lines, is_cut = robots2_lines(body, limit_bytes)
-        reader = Robots2Reader(category)
-        for number, line in enumerate(lines, 1):
-            reader.read(number, line)
-        ranked = {**reader.everyone.policy, **reader.ours.policy}
+        lines = robots2_lines(body, limit_bytes)
+        everyone, ours, nobody = (Robots2Section(len(lines)) for _ in range(3))
+        section = everyone  # of the lines that come next
+        chain_id = ""
+        chain = None  # of the latest line
+        signals: dict[str, str] = {}
+        report_to: list[str] = []
+        unknown: list[Robots2Line] = []
+        for number, raw in enumerate(lines):
+            line = raw.decode("utf-8", "replace").lstrip("\ufeff").strip()
+            if not line:
+                continue
+            chain = None  # A `chain` that is not the last line is ignored.
+            if line.startswith("#"):
+                said = ROBOTS2_CHAIN_ID.fullmatch(line)
+                if said:
+                    chain_id = chain_id or said[1].strip()
+                continue
+            line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
+            left, _, right = line.partition(":")
+            name = robots2_name(left)
+            value = right.strip()
+            is_known = True
+            if line.startswith("["):
+                agents = robots2_agents(line)
+                is_known = bool(agents)
+                if "*" in agents:
+                    section = everyone
+                elif not agents.isdisjoint((category.lower(), UA_TOKEN.lower())):
+                    section = ours
+                    section.path_lines[number] = b"User-agent: *"
+                else:
+                    section = nobody  # It is read like ours, and dropped.
+            elif name == "chain":
+                chain = robots2_chain_url(value)
+                is_known = chain is not None
+            elif name in ROBOTS2_DIRECTIVES:
+                is_known = section.add_directive(name, value)
+            elif name in ROBOTS2_SIGNALS:
+                signals.setdefault(name, value)
+            elif name == "report-to":
+                report_to.append(value)
+            else:  # a path rule, or its misspelling, which is for RobotsTxt to know
+                if ROBOTS_AGENT_LINE.match(f"\n{line}"):
+                    section = everyone  # a group of path rules ends a block
+                section.path_lines[number] = raw
+                is_known = name in ("user-agent", "allow", "disallow")
+            if not is_known and len(unknown) < ROBOTS2_MAX_UNKNOWN:
+                unknown.append(Robots2Line(number + 1, name, value))
+        ranked = {**everyone.policy, **ours.policy}
         return cls(
-            chain_id=reader.chain_id,
+            chain_id=chain_id,
             policy={name: value for name, (_rank, value) in ranked.items()},
-            signals=reader.signals,
-            report_to=list(dict.fromkeys(reader.report_to)),
-            chain=None if is_cut else reader.chain,
-            unknown=reader.unknown,
-            paths=(reader.everyone.paths(), reader.ours.paths()),
+            signals=signals,
+            report_to=list(dict.fromkeys(report_to)),
+            chain=chain,
+            unknown=unknown,
+            paths=tuple(RobotsTxt.parse(b"\n".join(part.path_lines)) for part in (everyone, ours)),
         )
 
     @property
@@ -6432,15 +6393,17 @@ class Robots2(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how many bytes of memory it takes, with all that it holds."""
-        texts = [*self.policy.values(), *self.signals.values(), *self.report_to]
-        texts += [line.name + line.value for line in self.unknown]
-        paths_bytes = sum(paths.held_bytes for paths in self.paths)
-        return paths_bytes + sum(map(text_bytes, texts))
+        lines = [line.name + line.value for line in self.unknown]
+        texts = (*self.policy.values(), *self.signals.values(), *self.report_to, *lines)
+        return held_bytes(texts) + sum(paths.held_bytes for paths in self.paths)
 
     def path_rule(self, target: str) -> Optional[Rule]:
         """The path rule that decides `target`: the first that denies, else that allows, or None."""
         rules = filter(None, [paths.match(target) for paths in self.paths])
         return min(rules, key=operator.attrgetter("allow"), default=None)
+
+
+SILENT_ROBOTS2 = Robots2("", {}, {}, [], None, [], ())  # of a site without a file
 
 
 def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
@@ -6449,11 +6412,10 @@ def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
     The nearer file is the site's own word: what it states holds, and the chained file fills its
     silence. Path rules add up: what either file denies is denied.
     """
-    addresses = dict.fromkeys(nearer.report_to + chained.report_to)
     return nearer._replace(
         policy={**chained.policy, **nearer.policy},
         signals={**chained.signals, **nearer.signals},
-        report_to=list(addresses),
+        report_to=list(dict.fromkeys(nearer.report_to + chained.report_to)),
         chain=chained.chain,
         unknown=nearer.unknown + chained.unknown,
         paths=nearer.paths + chained.paths,
@@ -6480,25 +6442,11 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Option
     return merged, None if is_end else chain
 
 
-def robots2_stance(policy: Mapping[str, str], directive: str) -> str:
-    """What a policy says of a use, in the specification's words, or "unstated".
-
-    ValueError for another directive: a misspelt question must not look like silence.
-    >>> robots2_stance({"quote": "short-only"}, "quote"), robots2_stance({}, "train")
-    ('short-only', 'unstated')
-    """
-    name = robots2_name(directive)
-    if name not in ROBOTS2_DIRECTIVES:
-        wanted = ", ".join(ROBOTS2_DIRECTIVES)
-        raise ValueError(f"directive is {directive!r}, want one of {wanted}")
-    return policy.get(name, "unstated")
-
-
 def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
     """Whether `target`, an absolute URL or `path[?query]`, may be requested.
 
     Path rules decide first, then `crawl`, `read` and `rate`. "ask" stands until every directive
-    in `.ask` is permitted (`ask_permits`).
+    in `.ask` is permitted.
     """
     rule = robots2.path_rule(target)
     if rule is not None and not rule.allow:
@@ -6520,10 +6468,14 @@ def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
 
     The reason begins with the stance in the specification's words, or "unstated". A URL that may
     not be requested may not be used: then the ruling is the gate's refusal. "ask" stands until
-    every directive in `.ask` is permitted. ValueError: not a directive of robots2.
+    every directive in `.ask` is permitted. ValueError: not a directive of robots2, since a
+    misspelt question must not look like silence.
     """
     name = robots2_name(directive)
-    stance = robots2_stance(robots2.policy, name)
+    if name not in ROBOTS2_DIRECTIVES:
+        wanted = ", ".join(ROBOTS2_DIRECTIVES)
+        raise ValueError(f"directive is {directive!r}, want one of {wanted}")
+    stance = robots2.policy.get(name, "unstated")
     gate = robots2_gate(robots2, target)
     if gate.decision == "denied":
         return gate
@@ -6543,22 +6495,13 @@ def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
     >>> robots2_identity()
     'Walsh-Research/1.2 (ai-researcher)'
     """
-    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", category):
+    names = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+    if not isinstance(category, str) or not re.fullmatch(names, category):
         raise ValueError(f"agent category is {category!r}, want letters, digits and hyphens")
     return f"{ROBOTS2_AGENT} ({category})"
 
 
-def robots2_ask_url(wire_url: str, directive: str) -> str:
-    """Where a site is asked for a directive: HEAD this URL, with X-Agent-Identity.
-
-    >>> robots2_ask_url("https://x.test/blog/a?b", "summarize")
-    'https://x.test/.well-known/robots2-ask?directive=summarise&agent=Walsh-Research/1.2'
-    """
-    name = robots2_name(directive)
-    return f"{site_of(wire_url)}{ROBOTS2_ASK_PATH}?directive={name}&agent={ROBOTS2_AGENT}"
-
-
-def header_words(headers: HeaderPairs, wanted: str, separator: str) -> list[str]:
+def header_words(headers: Headers, wanted: str, separator: str) -> list[str]:
     """All values of a header. Proxies join equal headers, so each value is split again."""
     words: list[str] = []
     for name, value in headers:
@@ -6567,7 +6510,7 @@ def header_words(headers: HeaderPairs, wanted: str, separator: str) -> list[str]
     return [word.strip(" \t") for word in words]
 
 
-def parse_ask_answer(status: int, headers: HeaderPairs) -> AskAnswer:
+def parse_ask_answer(status: int, headers: Headers) -> AskAnswer:
     """What an answer to the ask protocol grants. Only a 200 with one known decision permits."""
     if status == 429:
         return AskAnswer("later", reason="HTTP 429, ask again later")
@@ -6603,13 +6546,14 @@ def scope_form(path: str) -> str:
     return robots_octets(path)
 
 
-def scope_matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
-    """Whether the segments of a scope cover those of a path."""
-    if pattern[-1] == "*" and len(segments) >= len(pattern):  # It covers everything below.
-        pattern = pattern[:-1]
-        segments = segments[: len(pattern)]
-    if len(pattern) != len(segments):
+def scope_matches(scope: str, path: str) -> bool:
+    """Whether a scope covers a path, segment by segment."""
+    pattern = scope_form(scope).split("/")
+    segments = path.split("/", len(pattern) - 1)
+    if len(segments) != len(pattern):
         return False
+    if pattern[-1] == "*":
+        segments[-1] = "*"  # It covers everything below.
     pairs = zip(pattern, segments)
     return all(wanted == segment or (wanted == "*" and segment) for wanted, segment in pairs)
 
@@ -6627,20 +6571,12 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
     False
     """
     target, _, _fragment = path.partition("#")
-    bare, mark, query = target.partition("?")
+    bare, mark, _query = target.partition("?")
     form = scope_form(bare)
     if not form or not scopes:
         return not scopes
-    segments = resolve_dot_segments(form).split("/")
-    segments[-1] += mark + query
-    return any(scope_matches(scope_form(scope).split("/"), segments) for scope in scopes)
-
-
-def ask_permits(answer: Optional[AskAnswer], path: str) -> bool:
-    """Whether an answer permits its directive on `path`; no answer on file is no."""
-    if answer is None or answer.decision not in ("allow", "allow-once"):
-        return False
-    return scope_covers(answer.scopes, path)
+    resolved = resolve_dot_segments(form) + mark
+    return any(scope_matches(scope, resolved) for scope in scopes)
 
 
 # === 18. BOT   R9, robots2 ===================================================
@@ -6722,13 +6658,11 @@ ROBOTS2_ASK_TTL_SECONDS = 86400
 # ours: of a robots2.txt that another chains to; four must fit an entry of the cache
 MAX_CHAINED_BYTES = 128 * 1024
 
-SourceKind = Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
-
 
 class Source(NamedTuple):
     """One way in which a site offers structured content. R9"""
 
-    kind: SourceKind
+    kind: Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
     url: str
     # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
     items: Sequence[Any] = ()
@@ -6756,12 +6690,12 @@ class Robots2Store(RobotsStore):
     kind = entry_kind = "robots2"
     has_validators = False
 
-    def rules_of(self, site: str) -> Robots2 | None:
-        """The copy that is held stands, though not for ever."""
-        held = self.held_of(site)
-        if is_lost_for_good(held, self._now()):
-            return None
-        rules: Robots2 | None = held.value
+    def rules_of(self, site: str) -> Robots2:
+        """The copy that is held stands, though not for ever; without one nothing is said."""
+        held = self.held_of(site) if self._variant else UNKNOWN  # else it is off
+        if held.value is None or is_lost_for_good(held, self._now()):
+            return SILENT_ROBOTS2
+        rules: Robots2 = held.value
         return rules
 
     def value_of(self, data: Any) -> Any:
@@ -6793,7 +6727,7 @@ class Robots2Store(RobotsStore):
                 break
             ending = yield from document.document(self.kind, chain, held, bool).walk()
             further = ending.answer
-            has_held_host = has_held_host or ending.status in BACKOFF_STATUSES
+            has_held_host |= ending.status in BACKOFF_STATUSES
             if isinstance(further, Response) and further.status == 200:
                 bodies[chain] = further.body[: MAX_CHAINED_BYTES + 1]
             elif robots_meaning(ending.status) == "none":
@@ -6813,13 +6747,15 @@ class AnswerStore(PolicyStore):
     """
 
     kind = entry_kind = "ask"
-    value_of: Any = staticmethod(partial(from_entry, NO_ANSWER))
+    value_of: Any = staticmethod(partial(from_entry, AskAnswer("deny")))
     gate: GateName = "robots2"
     has_validators = False
     is_always_answered = True
 
     def url_of(self, visit: Visit, key: str) -> str:
-        return wire_url(robots2_ask_url(visit.wire, key.rpartition(" ")[2]))
+        directive = key.rpartition(" ")[2]
+        question = f"{ROBOTS2_ASK_PATH}?directive={directive}&agent={ROBOTS2_AGENT}"
+        return site_of(visit.wire) + question
 
     def fresh_seconds(self, held: Held) -> float:
         return ROBOTS2_ASK_TTL_SECONDS
@@ -6880,17 +6816,14 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     if kind == "html":
         page = page_metadata(text, base_url)
         elsewhere = ("title", "robots")
-        shown = page.to_dict().items()
+        shown = record_dict(page).items()
         metadata = {name: value for name, value in shown if value and name not in elsewhere}
         return Reading(page.title, [], metadata, page.robots, warnings)
-    if is_llms_txt(base_url) and kind in LLMS_KINDS:
-        parsed = parse_llms_txt(text, base_url)
-        links = [Link(link.title, link.url) for link in parsed.links]
-        return Reading(parsed.title, links, warnings=warnings)
-    if kind == "markdown":
-        title, links = markdown_reading(text)
-        return Reading(title, links, warnings=warnings)
-    return Reading()
+    is_llms = is_llms_txt(base_url) and kind in LLMS_KINDS
+    if not is_llms and kind != "markdown":
+        return Reading()
+    parsed = parse_llms_txt(text, base_url) if is_llms else read_markdown(text)
+    return Reading(parsed.title, plain_links(parsed), warnings=warnings)
 
 
 def read_feed_metadata(
@@ -6912,12 +6845,10 @@ def read_feed_metadata(
 
 def wants_structured(status: int, headers: Headers) -> bool:
     """Whether a body is read for `discover`: what R6 reads, and gzip as sitemaps come in it."""
-    if wants_body(status, headers):
-        return True
     media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
     is_archive = re.fullmatch(archive, media_type) is not None
-    return is_archive and wants_any_success(status, headers)
+    return wants_body(status, headers) or (is_archive and wants_any_success(status, headers))
 
 
 class Bot(Fetcher):
@@ -6956,12 +6887,8 @@ class Bot(Fetcher):
     ) -> None:
         self.requests = 0  # that left, of any kind
         self._category = self._identity = ""
-        if not isinstance(robots2, (bool, str)):
-            raise ValueError(f"robots2 is {robots2!r:.80}, want True, False or an agent category")
         if robots2 is not False:
-            self._category = ROBOTS2_CATEGORY
-            if isinstance(robots2, str):
-                self._category = robots2
+            self._category = ROBOTS2_CATEGORY if robots2 is True else robots2
             self._identity = robots2_identity(self._category)  # ValueError: it cannot be announced
         options = Options(
             cache_dir,
@@ -7064,9 +6991,7 @@ class Bot(Fetcher):
     def read_body(self, visit: Visit, answer: Response) -> Reading:
         """R6, R9: what it is called, what it links to in structured forms, what it asks of us."""
         content_type = header_value(answer.headers, "content-type")
-        reading = Reading()
-        if answer.body:
-            reading = read_metadata(answer.body, content_type, visit.wire)
+        reading = read_metadata(answer.body, content_type, visit.wire) if answer.body else Reading()
         directives, cautions = robots_directives(answer.headers, reading.robots_directives)
         warnings = [*reading.warnings, *cautions]
         if answer.body and not is_text(answer.body, content_type):
@@ -7170,19 +7095,15 @@ class Bot(Fetcher):
 
     def interval_of(self, site: str) -> float:
         """R4, R2d, and the `rate` of robots2: the largest."""
-        interval = super().interval_of(site)
-        robots2 = self._robots2.rules_of(site) if self._category else None
-        if robots2 is None:
-            return interval
-        return max(interval, robots2.rate_interval or 0.0)
+        rate_interval = self._robots2.rules_of(site).rate_interval
+        return max(super().interval_of(site), rate_interval or 0.0)
 
     def extra_headers(self, visit: Visit) -> dict[str, str]:
         """X-Agent-Identity, where robots2 wants it."""
-        robots2 = self._robots2.rules_of(visit.site)
-        is_wanted = robots2 is not None and robots2.policy.get("announce") == "yes"
-        if not is_wanted and visit.kind != "ask":
-            return {}
-        return {"X-Agent-Identity": self._identity}
+        policy = self._robots2.rules_of(visit.site).policy
+        if policy.get("announce") == "yes" or visit.kind == "ask":
+            return {"X-Agent-Identity": self._identity}
+        return {}
 
     def may(self, url: str, directive: str) -> Decision:
         """What the site's robots2.txt answers to a use of `url`: "summarise", "quote", "train" …
@@ -7194,56 +7115,33 @@ class Bot(Fetcher):
         """
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
-        robots2_stance({}, directive)
-        gates: list[Gate] = [
-            self._blocklist_gate,
-            self._address_gate,
-            self._robots_gate,
-            partial(self._use_gate, directive),
-        ]
+        robots2_use(SILENT_ROBOTS2, "/", directive)  # ValueError: before anything is asked for
+        gates = self.gates_of("ask")
+        gates[-1] = partial(self._robots2_gate, use=directive)
         return self._decide(url, gates)
 
-    def _use_gate(self, directive: str, visit: Visit) -> GateAnswer:
-        """Whether the site permits a use."""
+    def _robots2_gate(self, visit: Visit, use: str = "") -> GateAnswer:
+        """What robots2.txt closes, or wants to be asked for first: a request, or a use."""
         site = visit.site
         if not self._robots2.is_current(site):
             return self._robots2.ensure(visit, site)
         robots2 = self._robots2.rules_of(site)
-        ruling = Robots2Ruling("denied", f"unstated: robots2.txt on {directive}")
-        if robots2 is not None:
-            ruling = robots2_use(robots2, path_and_query(visit.wire), directive)
-        visit.decision = visit.decision._replace(reason=ruling.reason)
-        answer = self._ruled(visit, ruling, "ask")
-        if answer is None:
-            self._answers.use_up(site)
-        return answer
-
-    def _robots2_gate(self, visit: Visit) -> GateAnswer:
-        """What robots2.txt closes, or wants to be asked for first."""
-        site = visit.site
-        if not self._robots2.is_current(site):
-            return self._robots2.ensure(visit, site)
-        robots2 = self._robots2.rules_of(site)
-        if robots2 is None:
-            return None
-        passed = visit.decision
-        ruling = robots2_gate(robots2, path_and_query(visit.wire))
-        answer = self._ruled(visit, ruling, "asked for {}")
-        visit.decision = passed  # the reason of robots.txt stands
-        return answer
-
-    def _ruled(self, visit: Visit, ruling: Robots2Ruling, words: str) -> GateAnswer:
-        """What a ruling makes of a visit, and the answers where the site wants to be asked."""
+        target = path_and_query(visit.wire)
+        ruling = robots2_use(robots2, target, use) if use else robots2_gate(robots2, target)
         if ruling.decision == "denied":
             refusal = visit.refused("robots2", ruling.reason)
             return refusal._replace(rule=ruling.rule)  # no line of robots.txt
+        if use:
+            visit.decision = visit.decision._replace(reason=ruling.reason)
         for directive in ruling.ask:
-            answer = self._ask(visit, directive, words.format(directive))
+            answer = self._ask(visit, directive, use)
             if answer is not None:
                 return answer
+        if use:
+            self._answers.use_up(site)
         return None
 
-    def _ask(self, visit: Visit, directive: str, words: str) -> GateAnswer:
+    def _ask(self, visit: Visit, directive: str, use: str) -> GateAnswer:
         """None where an answer that still holds allows it, else the way to one."""
         key = f"{visit.site} {directive}"
         if not self._answers.is_current(key):
@@ -7253,11 +7151,13 @@ class Bot(Fetcher):
             return self._answers.ensure(visit, key)
         held = self._answers.held_of(key)
         answer: AskAnswer = held.value
+        words = "ask" if use else f"asked for {directive}"
         reason = f"{words}: {answer.reason}"
-        if ask_permits(answer, path_and_query(visit.wire)):
-            visit.decision = visit.decision._replace(reason=reason)
-            return None
-        if answer.decision.startswith("allow"):
+        if answer.decision in ("allow", "allow-once"):
+            if scope_covers(answer.scopes, path_and_query(visit.wire)):
+                if use:  # else the reason of robots.txt stands
+                    visit.decision = visit.decision._replace(reason=reason)
+                return None
             reason += ", not for this path"
         retry_at = held.retry_at if answer.decision == "later" else None
         return visit.refused("robots2", reason, retry_at)._replace(rule=None)
@@ -7323,7 +7223,7 @@ class Bot(Fetcher):
 
     def _explained_robots2(self, site: str) -> str:
         robots2 = self._robots2.rules_of(site)
-        if robots2 is None:
+        if robots2 is SILENT_ROBOTS2:
             return ""
         facts = {**robots2.policy, **robots2.signals}
         facts["report-to"] = " ".join(robots2.report_to) or "nobody"
@@ -7351,8 +7251,7 @@ def remove_folder(path: str, process: int) -> None:
 
 def forbids_ai_input(signals: Mapping[str, str]) -> bool:
     """spec 19: whether a site's Content-Signal keeps its pages from models."""
-    said = signals.get("ai-input", "")
-    return said.lower() == "no"
+    return signals.get("ai-input", "").lower() == "no"
 
 
 def with_signals(source: Source, result: Result) -> Source:
@@ -7367,8 +7266,7 @@ def with_signals(source: Source, result: Result) -> Source:
 
 def is_llms_txt(url: str) -> bool:
     """Whether a wire URL is that of a site's llms.txt."""
-    path = path_and_query(url).partition("?")[0]
-    return path == "/llms.txt"
+    return split_url(url).path == "/llms.txt"
 
 
 def llms_source(result: Result, warning: str) -> Source:
