@@ -6582,6 +6582,7 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
 # === 18. BOT   R9, robots2 ===================================================
 # Owns the public face: what an answer says, discover, and the gate of robots2.
 
+# What a user calls; the value tuples that come of it are public too, and would fill `help`.
 # Part I alone has none, so that `import *` of it gives what it has.
 __all__ = [
     "fetch",
@@ -6611,34 +6612,17 @@ __all__ = [
     "split_by_host",
     "tag_url",
     "validate",
-    "BlockedDomain",
     "Blocklist",
     "BlocklistRejected",
     "Clock",
-    "Feed",
-    "FeedItem",
-    "Hit",
-    "Later",
-    "Link",
-    "LlmsLink",
-    "LlmsTxt",
-    "PageMetadata",
-    "Reading",
     "Request",
-    "RequestRecord",
     "Response",
     "Robots2",
-    "Robots2Line",
-    "Robots2Ruling",
     "RobotsTxt",
-    "Rule",
     "SchemaViolation",
-    "Sitemap",
-    "SitemapEntry",
     "Transport",
     "TransportError",
     "UnsupportedSchema",
-    "Verdict",
     "BACKOFF_CAP",
     "BLOCKLIST_REFRESH",
     "DEFAULT_BACKOFF_BASE",
