@@ -8368,6 +8368,21 @@ class TestTransport:
             names["many.test"] = ["127.0.0.2", "127.0.0.3", "127.0.0.1"]
             assert send(f"http://many.test:{player.port}/", timeout=0.6).body == b"hello"
 
+    def test_without_IPv6_the_next_address_is_tried(self, names, monkeypatch):
+        class Socket(socket.socket):
+            def __init__(self, family=-1, *rest, **options):
+                if family == socket.AF_INET6:
+                    raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+                super().__init__(family, *rest, **options)
+
+        with Player() as player:
+            names["both.test"] = ["::1", "127.0.0.1"]
+            monkeypatch.setattr(socket, "socket", Socket)
+            assert says_hello(f"http://both.test:{player.port}/")
+            names["new.test"] = ["::1"]
+            error = trouble(f"http://new.test:{player.port}/")
+        assert not error.final and "Address family" in error.reason
+
     # --- TLS ---
 
     def test_a_certificate_for_another_name_is_final(self, tmp_path, names, authority):
