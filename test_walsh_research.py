@@ -4178,6 +4178,23 @@ class TestR11:
             assert again and cache.lock("a") is None
         assert disk.lines == []
 
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="a child shares no open file")
+    def test_a_child_that_has_run_no_program_yet_holds_no_lock(self, disk):
+        lock = disk.cache().lock("a")
+        ours, childs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(childs)
+            os.read(ours, 1)  # the end of its parent's hand, at the latest
+            os._exit(0)
+        try:
+            lock.release()
+            assert disk.cache().lock("a") is not None
+        finally:
+            os.close(ours)
+            os.close(childs)
+            os.waitpid(child, 0)
+
     @POSIX
     def test_a_dead_process_holds_no_lock(self, disk):
         child = disk.child("lock = cache.lock('a'); print(bool(lock), flush=True); time.sleep(99)")

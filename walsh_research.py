@@ -2703,8 +2703,16 @@ class CacheLock:
 
     def release(self, *_: object) -> None:
         """The name is free. Once is enough, and twice does no harm."""
-        if self._file is not None:
-            self._file.close()
+        if self._file is None:
+            return
+        if sys.platform != "win32":
+            import fcntl
+
+            with suppress(OSError):  # The disk has no locks.
+                # A child of this process has the open file too, until it runs its program.
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._file.close()
+        self._file = None
 
     def __enter__(self) -> CacheLock:
         return self
@@ -3531,11 +3539,11 @@ class Process:
         self.records: dict[str, HostRecord] = {}
         # The wall clock may jump later: time goes on from here by the monotonic clock.
         self._offset = clock.time() - clock.monotonic()
-        self._host_lock = CacheLock()
-        self.renew_lock()
+        self.renew_locks()
 
-    def renew_lock(self) -> None:
+    def renew_locks(self) -> None:
         self._lock = _thread.RLock()  # held for a step, never for a sleep
+        self._host_lock = CacheLock()
 
     def now(self) -> float:
         """Unix seconds."""
@@ -3594,7 +3602,7 @@ def process_of(clock: Clock) -> Process:
 def forget_parent() -> None:
     """After fork: a lock that another thread of the parent held would never be released here."""
     for process in (SYSTEM_PROCESS, *SIMULATED.values()):
-        process.renew_lock()
+        process.renew_locks()
 
 
 if hasattr(os, "register_at_fork"):
