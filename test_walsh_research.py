@@ -4189,7 +4189,8 @@ class TestR11:
             os._exit(0)
         try:
             lock.release()
-            assert disk.cache().lock("a") is not None
+            with disk.cache().lock("a") as again:
+                assert again
         finally:
             os.close(ours)
             os.close(childs)
