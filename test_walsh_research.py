@@ -5531,6 +5531,12 @@ MARKDOWN = [
     ("a comment that never ends is text", f"x <!-- [a]({U})", [("a", U)]),
     ("tags and less-than signs in a comment", f"x <!-- < <b>[a]({U})</b> --> [b]({V})", [("b", V)]),
     ("a comment that begins twice", f"x <!-- [a]({U}) <!-- [a]({U}) --> [b]({V})", [("b", V)]),
+    ("a comment that ends as another begins", f"x <!-- [a]({U}) <!--> [b]({V})", [("b", V)]),
+    (
+        "what two comments hide elsewhere",
+        f"x <!--[if !a]><!--> [b]({V}) <!--<![endif]-->",
+        [("b", V)],
+    ),
     ("a comment between unmatched back-ticks", f"`` <!-- ` --> [b]({V})", [("b", V)]),
     ("a tag holds brackets in quotes", f"x <b t='[a]({U})'> [b]({V})", [("b", V)]),
     ("a sign that is no tag", f"if a <b see [a]({U}) -> c", [("a", U)]),

@@ -5376,7 +5376,7 @@ TAG = r"""</?[A-Za-z][^<>"'\[\]]*(?:(?:"[^"<>]*"|'[^'<>]*')[^<>"'\[\]]*){0,99}>"
 CODE_SPAN = r"(?s:(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
 # A comment may hold three beginnings of others, so that each character is read four times at most.
 NO_COMMENT = r"[^<]*?(?:<(?!!--)[^<]*?){0,999}?"
-COMMENT = rf"<!--{NO_COMMENT}(?:<!--{NO_COMMENT}){{0,3}}?-->"
+COMMENT = rf"<!--{NO_COMMENT}(?:<!(?=--){NO_COMMENT}){{0,3}}?-->"
 INLINE_MARK = lazy_re(rf"{ESCAPE}|(?P<opening>!?\[)|\]|{CODE_SPAN}|{COMMENT}|{TAG}")
 # What follows a link's text: its destination, in <...> or with parentheses in parentheses, and its
 # title. Each scan ends at what another scan of its kind begins with.
