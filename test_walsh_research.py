@@ -7428,6 +7428,7 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "2", "--timeout", "1"]))"""
             ("may_fetch", {"link": "x"}, "url is None, want an absolute http or https URL"),
             ("may_fetch", {"url": "x", "bad": 1}, "'bad' is no argument, want url at most"),
             ("discover", {"url": None}, "url is None, want an absolute http or https URL"),
+            ("discover", {"url": ""}, "URL is '', want http(s)://host"),
             ("grab", {"url": "x"}, "want one of fetch, may_fetch, discover"),
             (["fetch"], {}, "want one of fetch, may_fetch, discover"),
         ],
@@ -10086,12 +10087,13 @@ class TestSignals:
         assert process.returncode == 1 and err.count(b"\n") == 1
         assert b"No space left on device" in err
 
+    @pytest.mark.parametrize("mode", ["-v", "--json", "--body"])
     @pytest.mark.parametrize("closed", ["<&-", ">&-"])
-    def test_closed_streams_leave_no_traceback(self, publisher, tmp_path, closed):
+    def test_closed_streams_leave_no_traceback(self, publisher, tmp_path, closed, mode):
         words = [sys.executable, *AS_COMMAND, *map(str, here(publisher, tmp_path))]
         script = f'exec "$@" {closed}'
         done = subprocess.run(
-            ["sh", "-c", script, "sh", *words, publisher.origin + "/allowed"],
+            ["sh", "-c", script, "sh", *words, mode, publisher.origin + "/page.md"],
             capture_output=True,
             timeout=30,
             env=environment_of(),

@@ -115,6 +115,7 @@ from typing import (
     NoReturn,
     Optional,
     Protocol,
+    TextIO,
     TypeVar,
     Union,
     cast,
@@ -10010,7 +10011,8 @@ def may_fetch_for_model(bot: Bot, url: str) -> JsonObject:
 def source_fields(source: Source) -> JsonObject:
     """Picks what a model needs of a Source."""
     shown = source._replace(result=None).to_dict()
-    fields = {name: in_lines(value) for name, value in shown.items() if value}
+    said = {name: in_lines(value) for name, value in shown.items() if value}
+    fields = {"url": "", "target": "", **said}  # which the outputSchema wants
     if source.result is not None:
         fields["result"] = result_fields(source.result)
     return fields
@@ -10893,6 +10895,13 @@ def prepare_stdout() -> None:
             sys.__stdout__ = sys.stdout  # type: ignore[misc]
 
 
+def open_stdout() -> TextIO:
+    """Gives stdout. OSError: it was closed."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "closed")
+    return sys.stdout
+
+
 def end_torn_line() -> None:
     """What a full disk cut off is not the beginning of our first line."""
     with suppress(AttributeError, OSError, ValueError):  # closed, no file, empty, or unreadable
@@ -11102,11 +11111,10 @@ class Command(SystemClock):
         if self.options.mode == "body":
             write_error("".join(pieces) + "\n")
             return
-        if sys.stdout is None:
-            raise OSError(errno.EBADF, "closed")
-        sys.stdout.writelines(pieces)
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        stdout = open_stdout()
+        stdout.writelines(pieces)
+        stdout.write("\n")
+        stdout.flush()
 
     def line(self, text: str) -> None:
         self.write([text])
@@ -11223,13 +11231,14 @@ class Command(SystemClock):
         self.show_result(result)
         if not result.ok:
             return
-        if is_terminal(sys.stdout):
+        stdout = open_stdout()
+        if is_terminal(stdout):
             text = result.text or result.body.decode("latin-1")
             for letter in text:
-                sys.stdout.write(letter if letter in "\n\t" else shown_character(letter))
+                stdout.write(letter if letter in "\n\t" else shown_character(letter))
         else:
-            sys.stdout.buffer.write(result.body)
-        sys.stdout.flush()
+            stdout.buffer.write(result.body)
+        stdout.flush()
 
     def check(self) -> None:
         self.show_findings("check", self.show_decision)
