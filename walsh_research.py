@@ -10973,6 +10973,13 @@ def what_came(result: Result) -> list[Any]:
     ]
 
 
+class JsonLater(list[Any]):
+    """Value tuples that become JSON-ready one by one, as each is written."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(as_json, super().__iter__())
+
+
 class Command(SystemClock):
     """What was asked for, and what came of it. The modes are its methods.
 
@@ -11132,7 +11139,14 @@ class Command(SystemClock):
     def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
         """Writes an object, or a line in columns."""
         if self.options.json:
-            self.show_object(value.to_dict())
+            listed = "links" if isinstance(value, Result) else "items"
+            records = getattr(value, listed, ())
+            if records:
+                value = value._replace(**{listed: ()})
+            fields = value.to_dict()
+            if records:
+                fields[listed] = JsonLater(records)
+            self.show_object(fields)
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
