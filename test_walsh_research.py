@@ -9442,6 +9442,15 @@ class TestResultLines:
             done.code == 1 and "a.test does not exist; there seems to be no network\n" in done.out
         )
 
+    def test_json_of_many_links_is_made_as_it_is_written(self, run, world):
+        links = "\n\n".join(f"[](https://b.test/{number})" for number in range(5000))
+        world.web[DOC] = answer(links, **NOTES)
+        with open(os.devnull, "w", encoding="utf-8") as sink, redirect_stdout(sink):
+            with redirect_stderr(io.StringIO()):
+                plain = peak_bytes(wr.main, ["--force", DOC])
+                as_json = peak_bytes(wr.main, ["--force", "--json", DOC])
+        assert as_json < plain + 50 * 5000, (plain, as_json)
+
     @pytest.mark.parametrize("room, code", [(10**6, 0), (300, 1)])
     @pytest.mark.parametrize("options", [["--json"], []])
     def test_without_a_buffer_every_line_is_whole_or_the_code_is_1(
