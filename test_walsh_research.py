@@ -5074,6 +5074,12 @@ MARKDOWN = [
     ("a comment that never ends is text", f"x <!-- [a]({U})", [("a", U)]),
     ("tags and less-than signs in a comment", f"x <!-- < <b>[a]({U})</b> --> [b]({V})", [("b", V)]),
     ("a comment that begins twice", f"x <!-- [a]({U}) <!-- [a]({U}) --> [b]({V})", [("b", V)]),
+    ("a comment that ends as another begins", f"x <!-- [a]({U}) <!--> [b]({V})", [("b", V)]),
+    (
+        "what two comments hide elsewhere",
+        f"x <!--[if !a]><!--> [b]({V}) <!--<![endif]-->",
+        [("b", V)],
+    ),
     ("a comment between unmatched back-ticks", f"`` <!-- ` --> [b]({V})", [("b", V)]),
     ("a tag holds brackets in quotes", f"x <b t='[a]({U})'> [b]({V})", [("b", V)]),
     ("a sign that is no tag", f"if a <b see [a]({U}) -> c", [("a", U)]),
@@ -6768,6 +6774,7 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "2", "--timeout", "1"]))"""
         ("may_fetch", {"link": "x"}, "url is None, want an absolute http or https URL"),
         ("may_fetch", {"url": "x", "bad": 1}, "'bad' is no argument, want url at most"),
         ("discover", {"url": None}, "url is None, want an absolute http or https URL"),
+        ("discover", {"url": ""}, "URL is '', want http(s)://host"),
         ("grab", {"url": "x"}, "want one of fetch, may_fetch, discover"),
         (["fetch"], {}, "want one of fetch, may_fetch, discover"),
     )
@@ -8707,6 +8714,15 @@ class TestResultLines:
         told = "a.test does not exist; there seems to be no network\n"
         assert done.code == 1 and told in done.out
 
+    def test_json_of_many_links_is_made_as_it_is_written(self, run, world):
+        links = "\n\n".join(f"[](https://b.test/{number})" for number in range(5000))
+        world.web[DOC] = answer(links, **NOTES)
+        with open(os.devnull, "w", encoding="utf-8") as sink, redirect_stdout(sink):
+            with redirect_stderr(io.StringIO()):
+                plain = peak_bytes(wr.main, ["--force", DOC])
+                as_json = peak_bytes(wr.main, ["--force", "--json", DOC])
+        assert as_json < plain + 50 * 5000, (plain, as_json)
+
     @pytest.mark.parametrize("room, code", [(10**6, 0), (300, 1)])
     @pytest.mark.parametrize("options", [["--json"], []])
     def test_without_a_buffer_lines_are_whole(self, run, world, monkeypatch, room, code, options):
@@ -9312,11 +9328,12 @@ class TestSignals:
         assert process.returncode == 1 and err.count(b"\n") == 1
         assert b"No space left on device" in err
 
+    @pytest.mark.parametrize("mode", ["-v", "--json", "--body"])
     @pytest.mark.parametrize("closed", ["<&-", ">&-"])
-    def test_closed_streams_leave_no_traceback(self, publisher, tmp_path, closed):
+    def test_closed_streams_leave_no_traceback(self, publisher, tmp_path, closed, mode):
         words = [sys.executable, *AS_COMMAND, *map(str, here(publisher, tmp_path))]
         script = f'exec "$@" {closed}'
-        words = ["sh", "-c", script, "sh", *words, publisher.origin + "/allowed"]
+        words = ["sh", "-c", script, "sh", *words, mode, publisher.origin + "/page.md"]
         done = subprocess.run(words, env=environment_of(), **CAPTURED)
         assert done.returncode == (closed == ">&-")
         assert "Traceback" not in done.stderr and "Exception" not in done.stderr

@@ -115,6 +115,7 @@ from typing import (
     NoReturn,
     Optional,
     Protocol,
+    TextIO,
     TypeVar,
     Union,
     cast,
@@ -5385,7 +5386,7 @@ TAG = r"""</?[A-Za-z][^<>"'\[\]]*(?:(?:"[^"<>]*"|'[^'<>]*')[^<>"'\[\]]*){0,99}>"
 CODE_SPAN = r"(?s:(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
 # A comment may hold three beginnings of others, so that each character is read four times at most.
 NO_COMMENT = r"[^<]*?(?:<(?!!--)[^<]*?){0,999}?"
-COMMENT = rf"<!--{NO_COMMENT}(?:<!--{NO_COMMENT}){{0,3}}?-->"
+COMMENT = rf"<!--{NO_COMMENT}(?:<!(?=--){NO_COMMENT}){{0,3}}?-->"
 INLINE_MARK = lazy_re(rf"{ESCAPE}|(?P<opening>!?\[)|\]|{CODE_SPAN}|{COMMENT}|{TAG}")
 # What follows a link's text: its destination, in <...> or with parentheses in parentheses, and its
 # title. Each scan ends at what another scan of its kind begins with.
@@ -10004,7 +10005,8 @@ def may_fetch_for_model(bot: Bot, url: str) -> JsonObject:
 def source_fields(source: Source) -> JsonObject:
     """Picks what a model needs of a Source."""
     shown = source._replace(result=None).to_dict()
-    fields = {name: in_lines(value) for name, value in shown.items() if value}
+    said = {name: in_lines(value) for name, value in shown.items() if value}
+    fields = {"url": "", "target": "", **said}  # which the outputSchema wants
     if source.result is not None:
         fields["result"] = result_fields(source.result)
     return fields
@@ -10655,6 +10657,7 @@ MAX_URL_COLUMNS = 60  # ours: to which URLs are padded; longer ones stay whole
 CHECK_NAME_COLUMNS = 76  # ours: the longest name of a check
 MAX_DETAIL_CHARACTERS = 2000  # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20  # ours: of a source that --discover lists
+USUAL_PIECES = 10_000  # ours: of a line in JSON; a text has one
 LONG_WAIT_SECONDS = 10.0  # ours: in which a person wonders how to end it
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell writes files so
 
@@ -10887,6 +10890,13 @@ def prepare_stdout() -> None:
             sys.__stdout__ = sys.stdout  # type: ignore[misc]
 
 
+def open_stdout() -> TextIO:
+    """Gives stdout. OSError: it was closed."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "closed")
+    return sys.stdout
+
+
 def end_torn_line() -> None:
     """What a full disk cut off is not the beginning of our first line."""
     with suppress(AttributeError, OSError, ValueError):  # closed, no file, empty, or unreadable
@@ -10956,6 +10966,13 @@ def what_came(result: Result) -> list[Any]:
         quoted_title(result.title),
         result.links and counted(len(result.links), "link"),
     ]
+
+
+class JsonLater(list[Any]):
+    """Value tuples that become JSON-ready one by one, as each is written."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(as_json, super().__iter__())
 
 
 class Command(SystemClock):
@@ -11096,11 +11113,12 @@ class Command(SystemClock):
         if self.options.mode == "body":
             write_error("".join(pieces) + "\n")
             return
-        if sys.stdout is None:
-            raise OSError(errno.EBADF, "closed")
-        sys.stdout.writelines(pieces)
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        stdout = open_stdout()
+        line = itertools.chain(pieces, "\n")
+        # A line of a usual size is one write, which Ctrl-C cannot tear.
+        stdout.write("".join(islice(line, USUAL_PIECES)))
+        stdout.writelines(line)
+        stdout.flush()
 
     def line(self, text: str) -> None:
         self.write([text])
@@ -11118,7 +11136,14 @@ class Command(SystemClock):
     def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
         """Writes an object, or a line in columns."""
         if self.options.json:
-            self.show_object(value.to_dict())
+            listed = "links" if isinstance(value, Result) else "items"
+            records = getattr(value, listed, ())
+            if records:
+                value = value._replace(**{listed: ()})
+            fields = value.to_dict()
+            if records:
+                fields[listed] = JsonLater(records)
+            self.show_object(fields)
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
@@ -11217,13 +11242,14 @@ class Command(SystemClock):
         self.show_result(result)
         if not result.ok:
             return
-        if is_terminal(sys.stdout):
+        stdout = open_stdout()
+        if is_terminal(stdout):
             text = result.text or result.body.decode("latin-1")
             for letter in text:
-                sys.stdout.write(letter if letter in "\n\t" else shown_character(letter))
+                stdout.write(letter if letter in "\n\t" else shown_character(letter))
         else:
-            sys.stdout.buffer.write(result.body)
-        sys.stdout.flush()
+            stdout.buffer.write(result.body)
+        stdout.flush()
 
     def check(self) -> None:
         self.show_findings("check", self.show_decision)
