@@ -4529,6 +4529,24 @@ class TestRedirects:
 
 
 class TestFetchAndRun:
+    def test_a_result_says_what_its_decision_says(self, world):
+        world.web[A + "robots.txt"] = "User-agent: *\nAllow: /\nCrawl-delay: 3"
+        world.web[A] = "words"
+        result = world.bot().fetch(A)
+        told = ("gate", "reason", "verdict", "recommendation", "rule", "group", "content_signals")
+        for name in (*told, "crawl_delay", "robots_source", "retry_at"):
+            assert getattr(result, name) == getattr(result.decision, name)
+        assert (result.crawl_delay, result.rule.line) == (3.0, 2)
+
+    def test_a_transport_need_not_say_when_a_request_leaves(self, world):
+        class Mute:
+            def send(self, request):
+                return world.send(request._replace(departed=None))
+
+        world.web[A] = "words"
+        [result] = world.bot(transport=Mute()).run([A])
+        assert result.attempts == 1 and result.requests[-1].url == A
+
     def test_a_result_is_json_ready_and_honest(self, world):
         world.web[A] = answer("# T", content_type="text/markdown", etag='"1"')
         result = world.bot().fetch(A)
