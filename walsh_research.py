@@ -8504,6 +8504,10 @@ R4 real processes are at a host one after the other, to the end of an exchange, 
   process 0 /busy?a /busy?b -> /busy deferred:R5 deferred:R5
   process 6000 /page -> deferred:R5
 
+R4 a real process waits while another is at its host
+  process 0 /allowed -> /allowed /robots.txt fetched
+  locked /page -> /page 0 before, fetched
+
 R8 real processes ask once an hour unless they are told otherwise
   process 0 /allowed -> /allowed /robots.txt fetched
   process 3590 /allowed -> skipped"""
@@ -9119,6 +9123,8 @@ class ProcessRun(LoopbackRun):
         super().__init__()
         # The list is a host's own, or its pace would hold up the first fetch for two seconds.
         self.operator = Sandbox().__enter__()
+        # What each platform names its cache folder by.
+        self.roots = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"), self.folder)
 
     def close(self) -> None:
         self.operator.__exit__()
@@ -9137,8 +9143,7 @@ class ProcessRun(LoopbackRun):
 
         python = [sys.executable or "", "-I", "-S", "-c", CHILD, seconds]
         options = ["--json", "--allow-private", "--origin", self.operator.origin]
-        roots = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"), self.folder)
-        environ = {**os.environ, **roots, "WALSH_RESEARCH_CACHE": "", "no_proxy": "*"}
+        environ = {**os.environ, **self.roots, "WALSH_RESEARCH_CACHE": "", "no_proxy": "*"}
         try:
             done = subprocess.run(
                 [*python, *options, url],
@@ -9153,6 +9158,17 @@ class ProcessRun(LoopbackRun):
             raise ValueError(str(done.stderr[-300:]))
         record = json.loads(done.stdout)
         return ":".join(filter(None, (record["outcome"], record["gate"])))
+
+    def locked(self, path: str) -> str:
+        """How many requests leave while this process has the host's lock, and what then comes."""
+        url = self.long_url(path)
+        cache = Cache(default_cache_dir(self.roots, sys.platform), self.log.append, time.time)
+        count = len(self.publisher.hits)
+        with cache.lock(f"host {host_key(url)}") or CacheLock():
+            outcomes = in_threads(self.command, ["0"], [url])
+            time.sleep(2 * MIN_REQUEST_INTERVAL)  # when it may have left by its pace
+            before = len(self.publisher.hits) - count
+        return f"{before} before, {next(outcomes)}"
 
     def paced(self, seconds: str) -> str:
         """Whether the last three requests came so far apart; a busy machine notes one late."""
