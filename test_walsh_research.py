@@ -8444,8 +8444,9 @@ class TestCommandLine:
         ("--timeout 0 x", "--timeout is 0.0, want a positive number"),
         ("--max-bytes 1.5 x", "--max-bytes is '1.5', want a number of bytes (5000000)"),
         ("--max-bytes 0 x", "--max-bytes is 0, want a positive number"),
-        ("--jobs 0 x", "--jobs is '0', want a number of processes, 1 to 64"),
-        ("--jobs 65 x", "--jobs is '65', want a number of processes, 1 to 64"),
+        ("--jobs two x", "--jobs is 'two', want a number of processes, 1 to 64"),
+        ("--jobs 0 x", "--jobs is 0, want 1 to 64"),
+        ("--jobs 65 x", "--jobs is 65, want 1 to 64"),
         ("--unreachable maybe x", "--unreachable is 'maybe', want one of allow, defer"),
         ("--tag walsh x", "--tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
         ("--origin wal.sh x", "--origin is 'wal.sh', want http(s)://host"),
@@ -8470,6 +8471,13 @@ class TestCommandLine:
         assert (done.code, done.out, world.hits) == (2, "", [])
         assert told_in(done.err).startswith("walsh_research.py: ") and told in done.err
         assert done.err.count("\n") == 1 and "love" not in done.err
+
+    @pytest.mark.parametrize("mode", [[], ["--check"], ["--discover"]])
+    def test_without_processes_jobs_are_misuse(self, monkeypatch, tmp_path, mode):
+        monkeypatch.setattr(sys, "platform", "emscripten")
+        done = call(*mode, "--jobs", "2", "--cache-dir", tmp_path, DOC)
+        wanted = "walsh_research.py: --jobs is 2 and there are no processes here, want 1\n"
+        assert (done.code, done.out, told_in(done.err)) == (2, "", wanted)
 
     @pytest.mark.parametrize("pair", TYPED_TIMES)
     def test_a_time_as_people_type_it(self, run, world, pair):

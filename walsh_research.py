@@ -10739,14 +10739,6 @@ def read_bytes(text: str) -> int:
     return int(match[1]) << 10 * " kMG".index(match[2] or " ")
 
 
-def read_jobs(text: str) -> int:
-    """A number of processes; ValueError otherwise."""
-    jobs = read_bytes(text)
-    if not 1 <= jobs <= MAX_JOBS:
-        raise ValueError
-    return jobs
-
-
 def read_origin(text: str) -> str:
     return site_of(wire_url(text))
 
@@ -10757,7 +10749,7 @@ def read_folder(text: str) -> str:
 
 # An option, or a value as the help screen names it, is read so, and this is what is wanted.
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "--jobs": (read_jobs, f"a number of processes, 1 to {MAX_JOBS}"),
+    "--jobs": (int, f"a number of processes, 1 to {MAX_JOBS}"),
     "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
     "SECONDS": (parse_wait, "seconds (90)"),
     "N": (read_bytes, "a number of bytes (5000000), or of k, M or G (10M)"),
@@ -11058,12 +11050,8 @@ class Command(SystemClock):
             clock=self if options.jobs == 1 else None,
         )
         wanted.update(others)
-        try:
+        with arguments_as_options():
             return Bot(**wanted)
-        except ValueError as error:
-            name, _, found = str(error).partition(" ")  # as Bot's own argument is called
-            found = found.replace("allow_private=True", "--allow-private")
-            raise Misuse(f"--{name.replace('_', '-')} {found}") from None
 
     def show_findings(self, mode: str, show: Callable[[Any], None]) -> None:
         """Shows what a bot, or many processes, find of each target, as it is done."""
@@ -11071,7 +11059,9 @@ class Command(SystemClock):
         assignment = Assignment(mode, self.targets, self.options.min_age, is_body, is_anew=is_body)
         with self.make_bot() as bot:
             self.bot = bot
-            with closing(findings_of(bot, assignment, self.options.jobs)) as found:
+            with arguments_as_options():
+                findings = findings_of(bot, assignment, self.options.jobs)
+            with closing(findings) as found:
                 for finding in found:
                     self.done += finding.is_last
                     if finding.value is not None:
@@ -11374,6 +11364,17 @@ class Command(SystemClock):
         self.show_object(document, indent=None if self.options.json else 2)
         if not document["conformant"]:
             self.codes.add(1)
+
+
+@contextmanager
+def arguments_as_options() -> Iterator[None]:
+    """Misuse: an option would break a promise, as the ValueError of the argument of its name says."""
+    try:
+        yield
+    except ValueError as error:
+        name, _, found = str(error).partition(" ")
+        found = found.replace("allow_private=True", "--allow-private")
+        raise Misuse(f"--{name.replace('_', '-')} {found}") from None
 
 
 @contextmanager
