@@ -8435,6 +8435,8 @@ class TestCommandLine:
         ("-L x", "-L is no option, redirects are always followed, each hop through every gate"),
         ("-i x", "-i is no option, want --json for what the headers say, or --input FILE"),
         ("-k x", "-k is no option, certificates are always verified"),
+        ("--insecure x", "--insecure is no option, certificates are always verified"),
+        ("--no-check-certificate x", "certificate is no option, certificates are always verified"),
         ("--max-wait", "expected one argument, want it as --help shows it"),
         ("--json=yes x", "ignored explicit argument 'yes', want it as --help shows it"),
         ("--max-wait soon x", "--max-wait is 'soon', want seconds (90), units (30s, 5m, 1h30m"),
@@ -8443,7 +8445,7 @@ class TestCommandLine:
         ("--timeout nan x", "--timeout is 'nan', want seconds (90)"),
         ("--timeout 0 x", "--timeout is 0.0, want a positive number"),
         ("--max-bytes 1.5 x", "--max-bytes is '1.5', want a number of bytes (5000000)"),
-        ("--max-bytes 0 x", "--max-bytes is 0, want a positive number"),
+        ("--max-bytes 0 x", "--max-bytes is 0, want a whole number, 1 or more"),
         ("--jobs two x", "--jobs is 'two', want a number of processes, 1 to 64"),
         ("--jobs 0 x", "--jobs is 0, want 1 to 64"),
         ("--jobs 65 x", "--jobs is 65, want 1 to 64"),
@@ -9370,6 +9372,14 @@ class TestSignals:
         assert done.returncode == (closed == ">&-")
         assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
+    @given("closed, code, lines", ("<&-", 0, 0), (">&-", 1, 1))
+    def test_a_server_whose_stdin_is_closed_has_ended_and_one_without_stdout_says_so(
+        self, closed, code, lines
+    ):
+        words = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, *AS_COMMAND, "--mcp"]
+        done = subprocess.run(words, env=environment_of(), **CAPTURED)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", lines)
+
 
 # === 9. THE PROOF ============================================================
 
@@ -10077,6 +10087,20 @@ print(sorted((result.outcome, result.gate, result.body) for result in results))
         bot = wr.Bot(cache_dir=None)
         told = {name: value for name, value in defaults.items() if name != "cache_dir"}
         assert {**told, **bot.options._asdict()} == {**told, "cache_dir": None}
+
+    @given(
+        "name, value",
+        *[("timeout", value) for value in (0, -1.0, math.inf, math.nan, "3", True, None)],
+        *[("max_bytes", value) for value in (0, -1, 1.5, 1e6, math.inf, "3", True, None)],
+        *[("max_wait", value) for value in (-1, math.nan, "3", True, None)],
+        *[(name, value) for name in ("interactive", "allow_private") for value in (1, "no", None)],
+        *[(name, value) for name in ("unreachable", "robots_mode") for value in ("x", None, [])],
+    )
+    def test_an_argument_that_would_break_a_promise_is_a_ValueError_that_names_it(
+        self, name, value
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} is .*, want "):
+            wr.Bot(None, **{name: value})
 
     @pytest.mark.skipif(sys.version_info < (3, 10), reason="3.9 names no class")
     def test_a_misspelt_argument_names_the_bot(self):

@@ -4753,10 +4753,10 @@ class Options(NamedTuple):
         """ValueError: an argument that would break a promise."""
         require_choice("unreachable", self.unreachable, ("allow", "defer"))
         require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
-        for name in ("timeout", "max_bytes"):
-            value = getattr(self, name)
-            if not is_number(value) or not 0 < value < math.inf:
-                raise ValueError(f"{name} is {value!r}, want a positive number")
+        if not is_number(self.timeout) or not 0 < self.timeout < math.inf:
+            raise ValueError(f"timeout is {self.timeout!r}, want a positive number")
+        if type(self.max_bytes) is not int or self.max_bytes < 1:
+            raise ValueError(f"max_bytes is {self.max_bytes!r}, want a whole number, 1 or more")
         if not is_number(self.max_wait) or not self.max_wait >= 0:
             raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
         for name in ("interactive", "allow_private"):
@@ -10815,6 +10815,8 @@ NEAREST = {
     "delay": "each host has its own pace (--max-wait bounds what is waited for)",
     "cache": "want --cache-dir",
     "thread": "want --jobs",
+    "insecure": "certificates are always verified",
+    "certificate": "certificates are always verified",
     "-o": "want --body URL > FILE",
     "-k": "certificates are always verified",
     "-L": "redirects are always followed, each hop through every gate",
@@ -11329,13 +11331,13 @@ class Command(SystemClock):
 
     def mcp(self) -> None:
         """Serves a harness until stdin ends."""
-        if sys.stdin is None or sys.stdout is None:
+        if sys.stdin is None:  # it was closed, which ends a server
             return
         make_blocking(sys.stdin)
         if is_terminal(sys.stdin):
             log("waits for a client's messages on stdin")
         transport = HarnessTransport(allow_private=self.options.allow_private)
-        server = McpServer(sys.stdin.buffer, sys.stdout.buffer, transport)
+        server = McpServer(sys.stdin.buffer, open_stdout().buffer, transport)
         with self.make_bot(clock=server, transport=transport) as bot:
             server.serve(bot)
 
