@@ -8522,7 +8522,7 @@ class TestCommandLine:
         ("--unreachable", "defer", "unreachable", "defer"),
         ("--robots2", None, "robots2", True),
         ("--allow-private", None, "allow_private", True),
-        ("--origin", "https://B.test/x", "origin", "https://b.test"),
+        ("--origin", "https://b.test", "origin", "https://b.test/"),
         ("--tag", "org/repo@abc", "tag", "org/repo@abc"),
         ("--cache-dir", "~/cache", "cache_dir", os.path.expanduser("~/cache")),
     )

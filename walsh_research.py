@@ -10739,10 +10739,6 @@ def read_bytes(text: str) -> int:
     return int(match[1]) << 10 * " kMG".index(match[2] or " ")
 
 
-def read_origin(text: str) -> str:
-    return site_of(wire_url(text))
-
-
 def read_folder(text: str) -> str:
     return os.path.expanduser(text) or PLATFORM_CACHE
 
@@ -10753,7 +10749,7 @@ READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
     "SECONDS": (parse_wait, "seconds (90)"),
     "N": (read_bytes, "a number of bytes (5000000), or of k, M or G (10M)"),
-    "URL": (read_origin, "http(s)://host or http(s)://host:port"),
+    "URL": (wire_url, "http(s)://host or http(s)://host:port"),
     "DIR": (read_folder, ""),
 }
 
