@@ -9495,7 +9495,7 @@ def work(
             tell("finding", (finding, bot.progress()))
             parent.recv_bytes()  # The next target is begun when this one was read.
     except Exception as error:  # noqa: BLE001 - its targets are told as failed, without a traceback
-        with suppress(OSError):  # the parent reads no more
+        with suppress(OSError):  # The parent reads no more.
             tell("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
         sys.exit(1)
 
@@ -9561,6 +9561,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
 
 
 def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: dict[Any, Worker]) -> None:
+    """Adds a process for the task to `workers`, by our end of its pipe. OSError: none can be had."""
     context = worker_context()
     ours, theirs = context.Pipe()
     arguments = task, bot.worker_settings(), failed_at, theirs
@@ -9593,8 +9594,8 @@ def receive(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) ->
         unfinished[finding.target] -= finding.is_last
         yield finding
         if mode == "run":
-            bot.adopt(finding.value)  # R7: whoever did not come back has not read it
-        with suppress(OSError):  # it has ended meanwhile
+            bot.adopt(finding.value)  # R7: the caller came back, so it has read the Result.
+        with suppress(OSError):  # The worker has ended meanwhile.
             connection.send_bytes(b"")
 
 
@@ -9633,14 +9634,18 @@ def worker_context() -> Any:
 
     if sys.platform.startswith("linux"):
         with suppress(OSError):
-            if len(os.listdir("/proc/self/task")) == 1:  # a lock of another thread stays locked
+            # A lock that another thread holds would stay locked in a fork.
+            if len(os.listdir("/proc/self/task")) == 1:
                 return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
 
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Signals that end come after the block: a worker inherits the hold until it ignores them."""
+    """Ctrl-C and SIGTERM come when the block has ended.
+
+    A worker that is started in it is born with the hold, and lifts it once it knows what to do.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -9837,7 +9842,7 @@ OUR_FIELDS = (  # of Result and Decision, and no words of a site
     "verdict",
     "recommendation",
 )
-SITE_FIELDS = (  # where they say something
+SITE_FIELDS = (  # of both, and perhaps the words of a site
     "reason",
     "rule",
     "blocked_by",
@@ -9893,7 +9898,7 @@ def is_reason_ours(result: Result) -> bool:
 
 
 def what_happened(result: Result, now: float) -> str:
-    """Says it of a page, and what may be done next: from facts, never from a reason."""
+    """Says what became of a page and what may be done next, by facts: a reason may quote a site."""
     if result.ok:
         return f"Fetched ({result.status}), without a text: {why_no_text(result)}"
     if is_reason_ours(result):
@@ -9911,7 +9916,7 @@ def what_happened(result: Result, now: float) -> str:
 
 
 def why_no_text(result: Result) -> str:
-    """Says it of a page that was fetched, and what may be done next."""
+    """Says why a page that was fetched has no text here, and what may be done next."""
     if is_withheld(result):
         return "its site keeps it from models."
     if not result.read:
@@ -9935,7 +9940,7 @@ def is_withheld(value: Result | Source) -> bool:
 
 
 def picked(fields: JsonObject, names: Iterable[str]) -> JsonObject:
-    """Leaves out other fields, and those that say nothing."""
+    """Gives those of the fields that have these names and say something."""
     return {name: fields[name] for name in names if fields.get(name)}
 
 
@@ -10230,9 +10235,10 @@ class HarnessTransport(HttpTransport):
     cancelled: threading.Event | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
-        """As HttpTransport has it.
+        """As HttpTransport has it, in nine tenths of the time.
 
-        Where the list's name takes all of its time-out, this one leaves time within `max_wait`.
+        The name of the list and that of the target then end within `max_wait`, even if nobody
+        answers either of them.
         """
         super().resolve(url, 0.9 * timeout)
 
@@ -10523,7 +10529,7 @@ class Report:
             gate = result["gate"] or result["status"] or "-"
             reason = result["reason"]
             row = [outcome, gate, asked_host, 0, reason, result["url"]]
-            if result["retry_at"]:  # the reason of what was put off tells another time each
+            if result["retry_at"]:  # Each reason tells another time, and all of them are one row.
                 reason = ""
             row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
             row[3] += 1
@@ -10788,7 +10794,7 @@ def option_parser() -> Any:
 
 
 def read_arguments(argv: Sequence[str]) -> Any:
-    """Gives the options as attributes, with `mode` and `urls`. Misuse: they cannot be meant."""
+    """Gives the options as attributes, with `mode` and `urls`. Misuse: one cannot be read."""
     parser = option_parser()
     if "--mcp" in argv:
         parser.set_defaults(max_wait=MCP_MAX_WAIT_SECONDS, timeout=MCP_TIMEOUT_SECONDS)
@@ -10833,7 +10839,7 @@ def nearest_option(name: str, attributes: Iterable[str]) -> str:
 
 
 def chosen_mode(options: Any) -> str:
-    """Names the method of the mode. Misuse: what was given excludes each other."""
+    """Names the method of the mode. Misuse: a target is missing, or words exclude each other."""
     modes = [name for name in MODES if getattr(options, name)] or ["fetch"]
     mode = modes[0]
     has_target = bool(options.urls or options.input)
@@ -10901,7 +10907,8 @@ def prepare_stdout() -> None:
             encoding = sys.stdout.encoding
             whole = io.BufferedWriter(sys.stdout.detach())
             sys.stdout = io.TextIOWrapper(whole, encoding, "backslashreplace", line_buffering=True)
-            # As that of the interpreter it may hold what a full disk refused; else 3.14 raises that.
+            # It may hold what a full disk refused. Where it is not the interpreter's own as well,
+            # 3.14 tries to write that once more as it is freed, and raises.
             sys.__stdout__ = sys.stdout  # type: ignore[misc]
 
 
@@ -10971,7 +10978,7 @@ def why(value: Result | Decision) -> list[Any]:
 
 
 def what_came(result: Result) -> list[Any]:
-    """Says it in the words of a line; first of all, whether the body was read."""
+    """Says in the words of a line what came, or that it was left unread."""
     media_type = result.content_type.partition(";")[0].strip()
     if not result.read:
         return ["not read (R6)", media_type]
