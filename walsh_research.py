@@ -5333,17 +5333,23 @@ def held_bytes(entry: Iterable[Optional[str]]) -> int:
 
 
 def one_line(text: str) -> str:
-    """Without control characters, no longer than a title may be; white space is single spaces."""
+    """The text without control characters, as long as a title may be; white space is one blank."""
     return " ".join(CONTROL_RUN.sub(" ", text[:MAX_FEED_TEXT]).split())
 
 
 def html_text(value: str) -> str:
-    """The same, with character references resolved; of more, Python would read longer numbers."""
+    """The same of HTML, its character references resolved.
+
+    It is cut first, since Python refuses a reference of more than 4,300 digits.
+    """
     return one_line(unescape(value[:MAX_FEED_TEXT]))
 
 
 def absolute_url(base: str, reference: str) -> str:
-    """The absolute URL; as it stands without a base; "" where it is none: one must not lose all."""
+    """The absolute URL, or "" where it is none, since one bad link must not lose the others.
+
+    Without a base a reference is left as it stands.
+    """
     reference = reference.strip()
     if len(base) + len(reference) > MAX_FEED_TEXT:  # resolving many would take minutes
         return ""
@@ -5631,7 +5637,7 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
 
 
 def resolved_links(links: Iterable[Link], base: str) -> tuple[Link, ...]:
-    """Those that lead somewhere by http(s)."""
+    """The links with absolute URLs, but for those that do not lead anywhere by http(s)."""
     resolved = [Link(title, http_url(base, href)) for title, href in links]
     return tuple(link for link in resolved if link.url)
 
@@ -5673,7 +5679,7 @@ ROBOTS_WARNINGS = {
 ROBOTS_ITEM = lazy_re(  # RFC 1123 puts a comma behind a weekday
     r"[^,]*unavailable_after\s*:\s*[a-z]+\s*,[^,]*|[^,]+"
 )
-AGENT_NAME = lazy_re(  # no directive's, without a version; everybody's is none
+AGENT_NAME = lazy_re(  # It leaves out a version; `*` is no name, nor is that of a directive.
     rf"(?!(?:max-[a-z-]+|{'|'.join(ROBOTS_WARNINGS)}) ?:)"
     r"(?=[^ :])(?:\*(?=[/ :])|([^ :/]*))(?:/[^ :]*)? ?: ?"
 )
@@ -5778,7 +5784,7 @@ def feed_date(text: str) -> str:
     >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
     '2004-01-02T00:48:21Z'
     """
-    # Only where a feed has a date.
+    # A feed without a date does without these modules.
     from datetime import datetime, timedelta, timezone
     from email.utils import parsedate_tz
 
@@ -5860,7 +5866,7 @@ def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
 
 
 # XML.
-# Everything before the root, which the group begins; so no DTD reaches expat.
+# What may stand before the root, which begins where the group matches. So no DTD reaches expat.
 PROLOG_TOKEN = lazy_re(
     rb"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
     rb"|<([a-z_:\x80-\xff])"
@@ -6044,7 +6050,7 @@ def json_feed(document: bytes, base_url: str) -> Feed:
 
 
 def feed_of(entries: Iterable[Fields], head: Fields) -> Feed:
-    """The feed of the fields of its entries; those of the whole may grow while they are read."""
+    """A feed of its entries' fields; `head`, those of the whole, may grow while they are read."""
     items, warning = listed(feed_item(fields, head["kind"]) for fields in entries)
     site = absolute_url(head["base"], first_field(head, SITE_LINKS))
     return Feed(head["kind"], feed_title(head, head["kind"]), site, items, warning)
@@ -7264,6 +7270,7 @@ def is_llms_txt(url: str) -> bool:
 
 
 def llms_source(result: Result, warning: str) -> Source:
+    """The source that an llms.txt is, which came as this Result."""
     text = decode_body(result.body, result.content_type)
     parsed = parse_llms_txt(text, result.final_url)
     return Source("llms.txt", result.final_url, parsed.links, parsed.title, warning)
