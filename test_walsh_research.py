@@ -10345,8 +10345,9 @@ class TestReadme:
         of_page, of_feed = [names_in(part) for part in row.split("of a feed")]
         assert list(wr.Bot().fetch(README_FEED).metadata) == of_feed
         head = "<meta name=description content=d><html lang=en><link rel=canonical href=/c>"
-        link = "<link rel=alternate type=application/rss+xml href=/f>"
-        served.web[BOT_PAGE] = answer(head + link, content_type="text/html")
+        for kind in ("application/rss+xml", "text/markdown"):
+            head += f"<link rel=alternate type={kind} href=/f>"
+        served.web[BOT_PAGE] = answer(head, content_type="text/html")
         assert list(wr.Bot().fetch(BOT_PAGE).metadata) == of_page
 
     def test_exit_codes(self):
