@@ -8532,7 +8532,12 @@ class TestCommandLine:
 
     def test_defaults_are_those_of_the_library(self, made):
         assert call(DOC).code == 2
-        wanted = {"origin": ORIGIN, "timeout": 30.0, "max_wait": 300.0, "max_bytes": 10 * 2**20}
+        wanted = {
+            "origin": wr.wire_url(ORIGIN),
+            "timeout": 30.0,
+            "max_wait": 300.0,
+            "max_bytes": 10 * 2**20,
+        }
         wanted.update(unreachable="allow", robots2=False, allow_private=False, tag=None)
         assert {name: made[0][name] for name in wanted} == wanted
 
