@@ -7072,7 +7072,8 @@ class Bot(Fetcher):
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
-        return attest()  # the one look downwards of this file: the proof needs the bot
+        # This and `run` alone look downwards in this file: proof and processes are made of bots.
+        return attest()
 
     # --- robots2.txt, opt-in ----------------------------------------------
 
