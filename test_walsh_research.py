@@ -8934,6 +8934,15 @@ class TestResultLines:
         objects = [json.loads(line) for line in lines]
         assert [item["kind"] for item in objects] == ["feed", "llms.txt"]
 
+    @pytest.mark.parametrize("count", [20, 21, 50])
+    def test_of_many_items_twenty_are_shown_and_the_others_counted(self, run, world, count):
+        items = [f"- [{number}](https://b.test/{number})" for number in range(count)]
+        world.web[DOC] = answer("\n".join(items), content_type="text/markdown")
+        _, head, *shown = run("--discover", DOC).out.splitlines()
+        assert head == f"markdown  {DOC}  {count} items"
+        rest = [f"          and {count - 20} more; --json has all"] * (count > 20)
+        assert shown[19:] == ["          19  https://b.test/19", *rest]
+
     def test_thousands_of_items_are_no_text_of_their_own(self, run, world):
         entries = [f"<url><loc>https://b.test/{number:0100}</loc></url>" for number in range(2500)]
         world.web[DOC] = answer(f"<urlset>{''.join(entries)}</urlset>", content_type="text/xml")
