@@ -5227,6 +5227,12 @@ class TestLlmsTxt:
         )
         assert wr.parse_llms_txt("") == wr.LlmsTxt("", "", [])
 
+    def test_headings_may_be_underlined(self):
+        document = wr.parse_llms_txt("Site\n===\nDocs\n---\n- [A](https://x.test/a)")
+        assert document == wr.LlmsTxt(
+            "Site", "", [wr.LlmsLink("Docs", "A", "https://x.test/a", "")]
+        )
+
     @given(
         "text, links",
         ("- [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)")]),
@@ -5806,6 +5812,19 @@ class TestReadings:
         result = world.bot().fetch(PLACE + "/f")
         assert (result.title, result.links) == ("t", [])
         assert result.metadata == {"feed": "rss", "site": PLACE + "/", "item_count": 2}
+
+    @given(
+        "content_type, warnings",
+        ("application/rss+xml", 1),
+        ("application/feed+json", 1),
+        ("application/xml", 0),
+        ("application/json", 0),
+    )
+    def test_what_is_said_to_be_a_feed_alone_must_be_one(self, world, content_type, warnings):
+        world.web[PLACE + "/f"] = answer("{}", content_type=content_type)
+        result = world.bot().fetch(PLACE + "/f")
+        told = [line for line in result.warnings if line.startswith("not a feed: ")]
+        assert result.ok and len(told) == len(result.warnings) == warnings
 
     @pytest.mark.parametrize("kind", ["urlset", "text", "feed", "llms.txt", "markdown"])
     def test_discovery_reads_two_mebibytes_and_says_so(self, world, kind, monkeypatch):
