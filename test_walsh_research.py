@@ -6249,6 +6249,13 @@ class TestRobots2InTheBot:
         assert bot.fetch(PLACE + "/1").ok and bot.fetch(PLACE + "/2").ok
         assert world.asked().count(ask) == 2
 
+    def test_the_second_question_does_not_use_up_the_answer_to_the_first(self, world):
+        asks = [PLACE + QUESTION.format(name) for name in ("crawl", "read")]
+        world.web.update({FILE: "crawl: ask\nread: ask", PLACE + "/x": "a"})
+        world.web.update(dict.fromkeys(asks, permits("allow-once")))
+        assert world.bot(robots2=True).fetch(PLACE + "/x").ok
+        assert world.asked("robots2-ask") == asks
+
     def test_a_misspelt_use_is_an_error(self, world):
         with pytest.raises(ValueError):
             world.bot(robots2=True).may(PLACE + "/", "trian")
