@@ -8960,6 +8960,20 @@ class TestResultLines:
         objects = [json.loads(line) for line in lines]
         assert [item["kind"] for item in objects] == ["feed", "llms.txt"]
 
+    @given("path, line", ("/no", "DENY  R2       "), ("/plain", "none      "))
+    def test_sources_behind_the_line_of_another_target_name_theirs_again(
+        self, run, world, path, line
+    ):
+        """So it is with --jobs, where the findings of several targets come between each other."""
+        world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /no"
+        world.web[DOC] = answer("[a](https://b.test/)", content_type="text/markdown")
+        world.web[TOP + "/plain"] = answer("x", content_type="text/plain")
+        lines = run("--discover", "--force", DOC, DOC, TOP + path, DOC).out.splitlines()
+        source = [f"markdown  {DOC}", "          a  https://b.test/"]
+        begun = [f"target    {DOC}", *source]
+        wanted = [*begun, *source, line + TOP + path, *begun]
+        assert [line[: len(begin)] for line, begin in zip(lines, wanted)] == wanted
+
     @pytest.mark.parametrize("count", [20, 21, 50])
     def test_of_many_items_twenty_are_shown_and_the_others_counted(self, run, world, count):
         items = [f"- [{number}](https://b.test/{number})" for number in range(count)]
