@@ -122,6 +122,7 @@ from typing import (
 )
 
 if TYPE_CHECKING:
+    import argparse
     import pathlib
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
@@ -1323,7 +1324,7 @@ BRIEF.maxlevel = 2
 BRIEF.maxstring = 60
 
 
-def brief_value(value: Any) -> str:
+def brief_value(value: object) -> str:
     """A value for a message, whatever its size: one line, no control characters."""
     try:
         return BRIEF.repr(value)[:200]
@@ -5852,9 +5853,9 @@ def sitemap_entry(fields: Fields) -> SitemapEntry:
     return SitemapEntry(url, (url and lastmod) or None)
 
 
-def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
+def listed(entries: Iterable[Record]) -> tuple[list[Record], str]:
     """The entries that name anything, and what broke them off or "". Each counts in the limit."""
-    kept: list[Any] = []
+    kept: list[Record] = []
     kept_bytes = 0
     try:
         for seen, entry in enumerate(entries):
@@ -9496,7 +9497,7 @@ def work(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
-    def tell(kind: str, value: Any) -> None:
+    def tell(kind: str, value: object) -> None:
         parent.send((kind, value))
 
     try:
@@ -9546,7 +9547,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
     no_urls = list(itertools.filterfalse(host_of, urls))
     yield from findings_of(bot, assignment._replace(urls=no_urls))
     failed_at = bot.refresh_blocklist()  # R10: the parent asks once for all of them
-    workers: dict[Any, Worker] = {}
+    workers: dict[Connection, Worker] = {}
     try:
         lost: list[Finding] = []
         with signals_held_back():
@@ -9571,7 +9572,9 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
             worker.process.join()
 
 
-def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: dict[Any, Worker]) -> None:
+def start_worker(
+    bot: Bot, task: Assignment, failed_at: float, workers: dict[Connection, Worker]
+) -> None:
     """Adds a process for the task to `workers`, by our end of its pipe. OSError: none can be had."""
     context = worker_context()
     ours, theirs = context.Pipe()
@@ -9582,7 +9585,7 @@ def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: dict[Any
     workers[ours] = Worker(process, collections.Counter(task.urls))
 
 
-def receive(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) -> Findings:
+def receive(bot: Bot, mode: str, workers: dict[Connection, Worker], connection: Any) -> Findings:
     """Reads what a worker says next; what one that has ended left undone has failed."""
     process, unfinished = workers[connection]
     try:
@@ -10284,7 +10287,7 @@ class McpServer(SystemClock):
     list, whose first is being served by the thread that called `serve`, one after the other (R4).
     """
 
-    def __init__(self, source: Any, sink: Any, transport: HarnessTransport) -> None:
+    def __init__(self, source: Any, sink: BinaryIO, transport: HarnessTransport) -> None:
         import threading
 
         self._transport = transport
@@ -10481,7 +10484,7 @@ $requests
 """
 
 
-def in_one_line(parts: Iterable[Any]) -> str:
+def in_one_line(parts: Iterable[object]) -> str:
     """Joins the parts that say something."""
     return ", ".join(map(str, filter(None, parts)))
 
@@ -10503,12 +10506,12 @@ class Report:
     """What results say of a run, gathered one by one, and then a page."""
 
     def __init__(self) -> None:
-        self.outcomes: Any = collections.Counter()
+        self.outcomes: collections.Counter[str] = collections.Counter()
         self.unread = 0  # lines that are no results
         # By host: its requests, and when each target was first asked for, with the pace that its
         # line knew.
-        self.requests: Any = collections.defaultdict(list)
-        self.starts: Any = collections.defaultdict(list)
+        self.requests: dict[str, list[ReportedRequest]] = collections.defaultdict(list)
+        self.starts: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
         # By outcome, gate, host and reason: a row of the table, whose fourth cell counts targets.
         self.reasons: dict[Any, list[Any]] = {}
 
@@ -10625,7 +10628,7 @@ def html_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"<tr><td>{line}" for line in lines)
 
 
-def escaped(value: Any) -> str:
+def escaped(value: object) -> str:
     """Gives it as text of a page: one line, of which nothing is markup."""
     line = printable(str(value), 500)
     return escape(line)
@@ -10781,7 +10784,7 @@ def read_value(option: str, kind: str, text: str) -> Any:
         raise Misuse(f"{option} is {shown!r}, want {wanted}") from None
 
 
-def option_parser() -> Any:
+def option_parser() -> argparse.ArgumentParser:
     """Makes the parser of the options that the help screen shows."""
     import argparse
 
@@ -10804,7 +10807,7 @@ def option_parser() -> Any:
     return parser
 
 
-def read_arguments(argv: Sequence[str]) -> Any:
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Gives the options as attributes, with `mode` and `urls`. Misuse: one cannot be read."""
     parser = option_parser()
     if "--mcp" in argv:
@@ -10849,7 +10852,7 @@ def nearest_option(name: str, attributes: Iterable[str]) -> str:
     return "want one that --help shows"
 
 
-def chosen_mode(options: Any) -> str:
+def chosen_mode(options: argparse.Namespace) -> str:
     """Names the method of the mode. Misuse: a target is missing, or words exclude each other."""
     modes = [name for name in MODES if getattr(options, name)] or ["fetch"]
     mode = modes[0]
@@ -10903,7 +10906,7 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
     return targets
 
 
-def make_blocking(stream: Any) -> None:
+def make_blocking(stream: TextIO) -> None:
     """Some harnesses hand over pipes that do not block: such a one seems to end, or loses lines."""
     with suppress(AttributeError, OSError, ValueError):  # no file; Windows before Python 3.12
         os.set_blocking(stream.fileno(), True)
@@ -10945,13 +10948,13 @@ def end_torn_line() -> None:
 # --- What is shown ------------------------------------------------------------
 
 
-def is_terminal(stream: Any) -> bool:
+def is_terminal(stream: TextIO) -> bool:
     with suppress(AttributeError, ValueError):  # None, or closed
         return bool(stream.isatty())
     return False
 
 
-def terminal_columns(stream: Any) -> int:
+def terminal_columns(stream: TextIO) -> int:
     """Tells how wide a terminal is that moves its cursor when told to; 0 for all else."""
     variable = "WT_SESSION" if sys.platform == "win32" else "TERM"
     if os.environ.get(variable, "dumb") == "dumb" or not is_terminal(stream):
@@ -10980,7 +10983,7 @@ def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
 
-def why(value: Result | Decision) -> list[Any]:
+def why(value: Result | Decision) -> list[object]:
     """Says what was decided, and what helps."""
     if "://" not in value.url and os.path.isfile(value.url):
         return [f"it is a file, want --input {value.url}"]
@@ -10988,7 +10991,7 @@ def why(value: Result | Decision) -> list[Any]:
     return [value.reason, again]
 
 
-def what_came(result: Result) -> list[Any]:
+def what_came(result: Result) -> list[object]:
     """Says in the words of a line what came, or that it was left unread."""
     media_type = result.content_type.partition(";")[0].strip()
     if not result.read:
@@ -11164,7 +11167,7 @@ class Command(SystemClock):
 
         self.write(json.JSONEncoder(allow_nan=False, indent=indent).iterencode(value))
 
-    def row(self, value: Any, head: str, name: str, said: Iterable[Any]) -> None:
+    def row(self, value: Any, head: str, name: str, said: Iterable[object]) -> None:
         """Writes an object, or a line in columns."""
         if self.options.json:
             listed = "links" if isinstance(value, Result) else "items"
@@ -11186,7 +11189,7 @@ class Command(SystemClock):
         outcome: str,
         code: object,
         name: str,
-        said: Iterable[Any],
+        said: Iterable[object],
         is_well: bool = True,
     ) -> bool:
         """Counts what became of it, and shows it unless --quiet.
@@ -11404,7 +11407,7 @@ def readable(name: str, option: str, wanted: str) -> Iterator[None]:
         raise Misuse(f"{option} {name} is unusable ({found}), want {wanted}") from None
 
 
-def interrupt(number: int, frame: Any) -> NoReturn:
+def interrupt(number: int, frame: object) -> NoReturn:
     """Ends a command in order; the same signal once more ends it at once."""
     signal.signal(number, signal.SIG_DFL)
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
