@@ -64,7 +64,7 @@ import walsh_research as wr
 # What is used or replaced here of what is not public: a test of the house keeps the list.
 INTERNAL_NAMES = """
     CACHE_FORMAT CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_READ_BYTES
-    MAX_XML_COUNTS PlainUnpickler ProcessRun ScenarioRun VirtualClock address_refusal
+    MAX_LISTED_ENTRIES MAX_XML_COUNTS PlainUnpickler ProcessRun ScenarioRun VirtualClock address_refusal
     default_cache_dir detect_identity entry_digest harness_bot live_checks measured
     offline_checks parse_ask_answer parse_json parse_schema resolve_url robots2_chain
     robots2_gate robots2_use scope_covers wire_url
@@ -325,7 +325,7 @@ class Output(NamedTuple):
 def call(*arguments, stdin=""):
     """The command in this process: exit code, stdout, stderr."""
     out, err, before = io.StringIO(), io.StringIO(), sys.stdin
-    sys.stdin = io.StringIO(stdin)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
     try:
         with redirect_stdout(out), redirect_stderr(err):
             code = wr.main([str(argument) for argument in arguments])
@@ -365,10 +365,10 @@ def python(code, *arguments):
     return done.stdout, done.stderr
 
 
-def command(*arguments, stdin="", **environment):
+def command(*arguments, **environment):
     """The command as a process of its own, with no proxies and a cache folder that is given."""
     words = [sys.executable, *AS_COMMAND, *map(str, arguments)]
-    done = subprocess.run(words, input=stdin, env=environment_of(**environment), **CAPTURED)
+    done = subprocess.run(words, env=environment_of(**environment), **CAPTURED)
     return Output(done.returncode, done.stdout, done.stderr)
 
 
@@ -1099,7 +1099,7 @@ class TestR2:
         world.web.update({ROBOTS: CLOSED, A: "x"})
         world.bot().fetch(A)
         world.web[ROBOTS] = trouble
-        results = later_days(world, A, 40)[1:]
+        results = later_days(world, A, 33)[1:]
         if trouble == 404:
             assert {result.outcome for result in results} == {"fetched"}
             return
@@ -1313,7 +1313,7 @@ class TestR2a:
             body = (head + part * (size // len(part))).encode("utf-8", "surrogateescape")
             wr.RobotsTxt.parse(body).allows("/" + "a" * 500)
 
-        assert seconds_of(work, 80_000) < 12 * seconds_of(work, 20_000) + 0.1
+        assert seconds_of(work, 40_000) < 12 * seconds_of(work, 10_000) + 0.05
 
 
 NO_RULES = ["dis allow: /", "X-Disallow: /", "Disallow / for all", "# Disallow: /", "disallow; /"]
@@ -1362,17 +1362,16 @@ class TestR2b:
     def test_what_is_no_rule(self, line):
         assert robots_of("Allow: /a", line).rules == [wr.Rule(True, "/a", 2)]
 
-    def test_10_500_distinct_rules_are_held_within_4_mib(self):
-        names = [*map("".join, itertools.product("abcdefghijklmnopqrstuvwxyz", repeat=3))]
-        for pattern in ("Allow:{}\n", "allow:{}*\n"):
-            lines = map(pattern.format, names[:10_500])
-            body = ("User-agent: *\n" + "".join(lines)).encode()
-            tracemalloc.start()
-            robots = wr.RobotsTxt.parse(body)
-            held = tracemalloc.get_traced_memory()[0]
-            tracemalloc.stop()
-            assert len(robots.rules) == 10_500 and held < 4 * 2**20
-            assert held / 2 < robots.held_bytes < 2 * held
+    def test_a_distinct_rule_is_held_within_400_bytes(self):
+        names = map("".join, itertools.product("abcdefghijklmnop", repeat=3))
+        lines = [f"Allow:{name}\n" if name < "i" else f"allow:{name}*\n" for name in names]
+        body = ("User-agent: *\n" + "".join(lines)).encode()
+        tracemalloc.start()
+        robots = wr.RobotsTxt.parse(body)
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert len(robots.rules) == 4096 and held < 4096 * 400
+        assert held / 2 < robots.held_bytes < 2 * held
 
     def test_only_line_feeds_and_carriage_returns_end_a_line(self):
         for character in "\u2028\x85\x0b\x0c\x1c":
@@ -1765,7 +1764,7 @@ class TestR3a:
 
     def test_a_capital_and_its_small_letter_are_one_on_every_python(self):
         """From 3.14 on the codec folds no letter that is younger than Unicode 3.2."""
-        capitals = [chr(point) for point in range(0x80, 0x110000)]
+        capitals = [chr(point) for point in range(0x80, 0x20000)]  # behind them are none
         capitals = [letter for letter in capitals if letter.lower() != letter]
         spellings = [f"a{letter}b.test" for letter in capitals]
         spellings.append("\u039f\u0394\u039f\u03a3.test")  # a sigma that ends a word
@@ -1800,10 +1799,12 @@ class TestR3a:
         assert time.process_time() - began < 2
 
     def test_a_look_up_does_not_grow_with_the_list(self):
-        held = adopted(*[f"a{number}.test" for number in range(20_000)])
-        began = time.process_time()
-        assert not any(held.blocks(f"b{number}.c.test") for number in range(2000))
-        assert time.process_time() - began < 1
+        few, many = [adopted(*[f"a{n}.test" for n in range(count)]) for count in (5, 5000)]
+
+        def look_up(held):
+            assert not any(held.blocks(f"b{number}.c.test") for number in range(200))
+
+        assert seconds_of(look_up, many) < 12 * seconds_of(look_up, few) + 0.02
 
 
 def tear(path):
@@ -2339,7 +2340,7 @@ class TestSchema:
 
     def test_a_schema_too_deep_is_refused(self):
         schema = {}
-        for _ in range(100_000):
+        for _ in range(20_000):
             schema = {"not": schema}
         with pytest.raises(wr.UnsupportedSchema):
             wr.validate(1, schema)
@@ -2670,7 +2671,7 @@ class TestPlaces:
     def test_an_always_busy_page_keeps_no_redirected_one_out(self, world, urls, retry_after):
         busy = 429 if retry_after is None else answer(status=429, retry_after=retry_after)
         world.web.update({A: moved(WWW), WWW: "x", WWW + "busy": busy})
-        assert days(world, 12, urls)[A] >= 11
+        assert days(world, 5, urls)[A] >= 4
 
     @pytest.mark.parametrize("is_page_first", [True, False])
     @pytest.mark.parametrize("apexes, delay, step", [(1, 3600, 3600.0), (3, 43200, DAY)])
@@ -2692,7 +2693,7 @@ class TestPlaces:
         world.web.update({A + "shop": moved(WWW + "shop"), WWW + "shop": "x"})
         world.web.update({WWW + "robots.txt": SLOW, home + "robots.txt": SLOW})
         urls = [A + "shop", home] if is_shop_first else [home, A + "shop"]
-        assert min(days(world, 12, urls).values()) >= 11
+        assert min(days(world, 5, urls).values()) >= 4
 
     def test_a_way_out_of_its_host_and_back_keeps_its_place(self, world):
         """Its queue is its own until it has ended, or the busy page holds it out every day."""
@@ -2720,7 +2721,7 @@ class TestPlaces:
             world.web.update({A + number: moved(WWW + number), WWW + number: "x"})
         world.web.update({B: moved(WWW + "2"), ROBOTS: moved(WWW + "robots.txt")})
         world.web.update({WWW + "robots.txt": moved("/r.txt"), WWW + "r.txt": ""})
-        assert set(days(world, 12, urls, max_wait=max_wait).values()) == {12}
+        assert set(days(world, 4, urls, max_wait=max_wait).values()) == {4}
 
 
 class TestSilence:
@@ -3918,7 +3919,7 @@ HOSTILE_PICKLES = {
     "an empty stack": b".",
     "nothing": b"",
     "an endless length": b"\x80\x04\x8e" + b"\xff" * 8 + b".",
-    "lists in lists": b"\x80\x04" + b"]" * 90_000 + b".",
+    "lists in lists": b"\x80\x04" + b"]" * 9000 + b".",
     "a list as a key": b"\x80\x04}]Ns.",
 }
 
@@ -4612,12 +4613,12 @@ class TestFetchAndRun:
         assert result.no_ai_input and "ai-input=no" in " ".join(result.warnings)
 
     def test_a_long_run_is_as_fast_as_its_pace(self, world):
-        hosts = [f"https://h{number}.test/" for number in range(20)]
-        urls = [f"{host}{number}" for host in hosts for number in range(50)]
+        hosts = [f"https://h{number}.test/" for number in range(9)]
+        urls = [f"{host}{number}" for host in hosts for number in range(20)]
         world.web.update(dict.fromkeys(urls, "x"))
         done = list(world.bot(cache_dir=None).run(urls))
         assert {result.outcome for result in done} == {"fetched"}
-        assert world.at - NOW <= 49 * 1.01
+        assert world.at - NOW <= 19 * 1.01
 
     def test_a_host_that_refuses_connections_failed_whatever_the_patience(self, world):
         result = world.bot(transport=Unsent(world, "b.test"), max_wait=0).fetch(B)
@@ -5131,6 +5132,16 @@ def links_of(text):
     return [tuple(link) for link in wr.markdown_links(text)]
 
 
+FEW = 500
+
+
+@pytest.fixture
+def few_are_listed(monkeypatch):
+    """The bound of 50,000 entries or links, which takes long to reach, is FEW."""
+    assert wr.MAX_LISTED_ENTRIES == 50_000
+    monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", FEW)
+
+
 class TestMarkdown:
     """R9: inline links of Markdown, and nothing of what is code or an image."""
 
@@ -5156,9 +5167,9 @@ class TestMarkdown:
         url = U + "?code=" + "a" * 9000
         assert links_of(f"# T\n- [a]({url})\n- [b](/relative)") == [("a", url)]
 
-    def test_50000_links_are_kept_and_no_more(self):
-        text = "\n\n".join(f"[]({U}{n:x})" for n in range(50_001))
-        assert len(links_of(text)) == 50_000
+    def test_50000_links_are_kept_and_no_more(self, few_are_listed):
+        text = "\n\n".join(f"[]({U}{n})" for n in range(FEW + 1))
+        assert len(links_of(text)) == FEW
 
     def test_5000_links_are_5000(self):
         text = " ".join(f"[a{n}]({U}{n})" for n in range(5000))
@@ -5240,8 +5251,8 @@ class TestLlmsTxt:
         assert {link.section for link in document.links} == {"S"}
 
     def test_a_long_base_fills_no_memory(self):
-        text = "".join(f"- [a]({n})\n" for n in range(1500))
         for length in (60_000, 15_000):
+            text = "".join(f"- [a]({n})\n" for n in range(24 * 2**20 // length))
             base = "https://x.test/" + "a" * length + "/"
             assert peak_bytes(wr.parse_llms_txt, text, base) < 20 * 2**20
 
@@ -5317,12 +5328,12 @@ class TestPages:
 
     @given(
         "html",
-        "<meta " + "".join(f"a{n:x}='b' " for n in range(8000)) + ">",
-        "<meta " + "".join(f"a{n:x}=b " for n in range(8000)) + ">",
-        "<link href=/a rel='" + "a " * 30_000 + "'>",
-        "<meta name=robots content=noai>" * 3000,
-        "<link rel=alternate type=application/rss+xml href=/a>" * 2000,
-        "<title>" + "a" * 90_000,
+        "<meta " + "".join(f"a{n:x}='b' " for n in range(3000)) + ">",
+        "<meta " + "".join(f"a{n:x}=b " for n in range(3000)) + ">",
+        "<link href=/a rel='" + "a " * 15_000 + "'>",
+        "<meta name=robots content=noai>" * 1000,
+        "<link rel=alternate type=application/rss+xml href=/a>" * 600,
+        "<title>" + "a" * 45_000,
         ids=["attributes", "unquoted", "labels", "directives", "feeds", "title"],
     )
     def test_a_hostile_head_takes_little_memory(self, html):
@@ -5633,11 +5644,11 @@ class TestFeeds:
         "rest",
         "<a>" * 300,
         "".join(f"<a{n}/>" for n in range(9000)),
-        f"<a b='{'c' * 400_000}'/>" + "<d/>" * 40_000,
-        "<item/>" * 60_000,
+        f"<a b='{'c' * 400_000}'/>" + "<d/>" * 10_000,
+        "<item/>" * FEW,
         ids=["depth", "names", "a tag", "empty items"],
     )
-    def test_a_feed_beyond_a_bound_keeps_what_came_before(self, rest):
+    def test_a_feed_beyond_a_bound_keeps_what_came_before(self, few_are_listed, rest):
         head = "<rss><channel><item><title>first</title></item>"
         feed = wr.parse_feed(f"{head}{rest}</channel></rss>")
         assert [item.title for item in feed.items] == ["first"] and feed.warning
@@ -5647,7 +5658,7 @@ class TestFeeds:
     )
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
-        body = (prefix + "\U0001f600" + part * (2**14 // len(part))).encode()
+        body = (prefix + "\U0001f600" + part * (2**12 // len(part))).encode()
         assert peak_bytes(wr.parse_feed, body) < 144 * len(body)
 
     @given(
@@ -5658,23 +5669,23 @@ class TestFeeds:
         ('{"version":"https://jsonfeed.org/version/1.1","items":[', '{"id":"1","url":"/1"},'),
     )
     def test_one_wide_letter_makes_no_second_wide_text(self, head, part):
-        body = (head + "\U0001f600" + part * (2**18 // len(part))).encode()
+        body = (head + "\U0001f600" + part * (2**16 // len(part))).encode()
         assert peak_bytes(wr.parse_feed, body) < 9 * len(body)
 
     def test_json_of_too_many_values_is_refused_before_it_takes_memory(self):
-        body = b'{"version":"https://jsonfeed.org/version/1.1","x":[' + b"1e9," * 60_000 + b"1]}"
+        body = b'{"version":"https://jsonfeed.org/version/1.1","x":[' + b"1e9," * 50_000 + b"1]}"
         assert peak_bytes(wr.parse_feed, body) < 3 * len(body)
-        with pytest.raises(ValueError, match="60001 values, want at most 50000"):
+        with pytest.raises(ValueError, match="50001 values, want at most 50000"):
             wr.parse_feed(body)
 
-    def test_a_thousand_predefined_references_are_no_slips(self, monkeypatch):
+    def test_a_thousand_predefined_references_are_no_slips(self):
         words = "&lt;p&gt;&amp;&quot;&apos;" * 5000
         first = f"<title>t</title><description>{words}</description>"
         feed = wr.parse_feed(rss(first, "<title>&nbsp;b</title>"))
         assert [item.title for item in feed.items] == ["t", "b"] and not feed.warning
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
-        entries = ["<link href='x'/>"] * 8000
+        entries = ["<link href='x'/>"] * 3500
         body = atom(*entries).replace("<feed", f"<feed xml:base='http://h.test/{'a' * 4000}/'", 1)
         feed = wr.parse_feed(body)
         assert "entries" in feed.warning
@@ -5731,7 +5742,7 @@ class TestSitemaps:
     @pytest.mark.parametrize("cut", [-60, -20, -3])
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
     def test_one_that_breaks_gives_the_entries_before(self, pack, cut):
-        urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(5000))
+        urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(1000))
         found = wr.parse_sitemap(pack(b"<urlset>" + urls + b"</urlset>")[:cut])
         assert found.entries[0].url == "http://s.test/0" and found.warning
 
@@ -5744,27 +5755,26 @@ class TestSitemaps:
         line = "http://s.test/" + "a" * 49
         for end in ("\n", "\r\n", "\r"):
             for before in range(3):
-                body = ("#" * before + "\n" + end.join([line] * 5000)).encode()
-                assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 5000
+                body = ("#" * before + "\n" + end.join([line] * 1000)).encode()
+                assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 1000
 
-    def test_50000_entries_are_read_and_no_more(self):
-        found = wr.parse_sitemap("http://s.test/\n" * 50_000)
-        assert len(found.entries) == 50_000 and found.warning == ""
+    def test_50000_entries_are_read_and_no_more(self, few_are_listed):
+        found = wr.parse_sitemap("http://s.test/\n" * FEW)
+        assert len(found.entries) == FEW and found.warning == ""
         entry = "<url><loc>http://s.test/</loc></url>"
-        found = wr.parse_sitemap(f"<urlset>{entry * 50_001}</urlset>")
-        assert len(found.entries) == 50_000 and "50000 entries" in found.warning
+        found = wr.parse_sitemap(f"<urlset>{entry * (FEW + 1)}</urlset>")
+        assert len(found.entries) == FEW and f"{FEW} entries" in found.warning
 
     @given(
-        "head, unit, mebibytes",
-        ("<urlset><url><loc>http://s.test/</loc></url><url><loc>", "a", 60),
-        ("http://s.test/\n", "a\n", 2),
+        "head, more, times",
+        (b"<urlset><url><loc>http://s.test/</loc></url><url><loc>", b"a" * 2**20, 51),
+        (b"http://s.test/\n", b"a\n" * 10_000, 6),
     )
-    def test_a_gzip_bomb_is_cut_and_stays_small(self, head, unit, mebibytes):
-        text = head + unit * (mebibytes * 2**20 // len(unit))
-        bomb = gzip.compress(text.encode() + b"</urlset>", 1)
+    def test_a_gzip_bomb_is_cut_and_stays_small(self, head, more, times):
+        bomb = gzip.compress(head) + gzip.compress(more) * times
         results = []
         assert peak_bytes(lambda: results.append(wr.parse_sitemap(bomb))) < 8 * 2**20
-        assert results[0].entries[0].url == "http://s.test/" and results[0].warning
+        assert results[0].entries[0].url == "http://s.test/" and "cut" in results[0].warning
 
     def test_elements_without_end_are_cut(self, monkeypatch):
         monkeypatch.setattr(wr, "MAX_XML_COUNTS", (1000, *wr.MAX_XML_COUNTS[1:]))
@@ -5829,14 +5839,14 @@ class TestReadings:
     def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
         """The memory of one long list is free before the next is read, and before the next target."""
         line = "<url><loc>https://b.test/{}</loc></url>"
-        lines = "".join(map(line.format, range(10_000)))
+        lines = "".join(map(line.format, range(1000)))
         world.web[PLACE + "/map"] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
         world.web[PLACE + "/robots.txt"] = f"Sitemap: {PLACE}/next"
         sources = world.bot().discover(PLACE + "/map")
         items = next(sources).items
         next(sources)
         nobody_elses = [*items]
-        assert sys.getrefcount(items) == sys.getrefcount(nobody_elses) and len(items) == 10_000
+        assert sys.getrefcount(items) == sys.getrefcount(nobody_elses) and len(items) == 1000
 
 
 EVERYONE = """crawl=yes read=yes summarise=yes quote=short-only derivative=no train=no
@@ -6058,7 +6068,7 @@ class TestRobots2File:
             body = "".join(part.format(number) for number in range(size // len(part))).encode()
             assert len(wr.Robots2.parse(body).unknown) <= 1000
 
-        assert seconds_of(work, 80_000) < 12 * seconds_of(work, 20_000) + 0.1
+        assert seconds_of(work, 40_000) < 12 * seconds_of(work, 10_000) + 0.05
 
     def test_no_bytes_raise_or_permit(self):
         """A readable no beside any bytes stays a no."""
@@ -8551,8 +8561,8 @@ class TestCommandLine:
         assert told_in(done.err) == f"walsh_research.py: --input {path} is unusable {wanted}"
 
     @pytest.mark.parametrize("word", [["-"], ["--input", "-"], ["--input=-"]])
-    def test_targets_from_stdin(self, tmp_path, word):
-        done = command(*word, "--cache-dir", tmp_path, stdin="ftp://a.test/\n# no\n")
+    def test_targets_from_stdin(self, run, word):
+        done = run(*word, stdin="ftp://a.test/\n# no\n")
         assert done.code == 1 and lines_of(done) == [("FAIL", "-", "ftp://a.test/")]
 
     @pytest.mark.parametrize("mode", [[], ["--body"], ["--check"], ["--discover"], ["--selftest"]])
@@ -9246,15 +9256,15 @@ class TestReport:
         assert " of 1 s" in call("--report", path).out
 
     def test_a_page_is_bounded(self, tmp_path):
-        lines = [self.result(f"/{n}", n, host=f"h{n % 700}.test") for n in range(1400)]
-        lines += [self.result("/", 2000 + n, host="h1.test") for n in range(700)]
+        lines = [self.result(f"/{n}", n, host=f"h{n % 510}.test") for n in range(1020)]
+        lines += [self.result("/", 2000 + n, host="h1.test") for n in range(510)]
         page = self.page(tmp_path, lines)
-        assert page.count("<details>") == 500 and "and 200 more" in page
-        assert page.count("<circle") < 500 * 3 + 500
+        assert page.count("<details>") == 500 and "and 10 more" in page
+        assert page.count("<circle") <= 500 * 2 + 500
 
     def test_stdin_and_utf_16_are_read(self, tmp_path):
         line = json.dumps(self.result()) + "\n"
-        done = command("--report", "-", stdin=line)
+        done = call("--report", "-", stdin=line)
         assert done.code == 0 and "1 fetched" in done.out
         path = tmp_path / "results.jsonl"
         path.write_bytes(line.encode("utf-16"))
@@ -10553,9 +10563,9 @@ class TestPumpedFormats:
     def test_four_times_as_much_takes_about_four_times_as_long(self, name):
         for row, function, prefix, part, suffix in PUMPED_FORMATS:
             if row.startswith(name):
-                times = 600 // len(part)
+                times = 300 // len(part)
                 text = prefix + part * times * 4 + suffix
-                if seconds_of(function, text, 1) > 0.01:  # below that its growth is noise
+                if seconds_of(function, text, 1) > 0.005:  # below that its growth is noise
                     large = seconds_of(function, text, 3)
                     small = seconds_of(function, prefix + part * times + suffix, 3)
                     assert large < 10 * max(small, 0.001), row
@@ -10608,7 +10618,7 @@ class BenchWeb(World):
 
 def bench_warm(quick):
     """A run over what was fetched before."""
-    urls = [f"https://host{n}.test/" for n in range(50 if quick else 500)]
+    urls = [f"https://host{n}.test/" for n in range(10 if quick else 500)]
     with tempfile.TemporaryDirectory() as folder:
         web = BenchWeb(folder)
         list(web.bot().run(urls))
