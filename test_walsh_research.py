@@ -7,7 +7,6 @@ handed in, where it can. `python -m pytest -k R2a` runs what is known of R2a.
 from __future__ import annotations
 import __future__
 import ast
-import asyncio
 import configparser
 import contextlib
 import copy
@@ -36,6 +35,7 @@ import shlex
 import shutil
 import signal
 import socket
+import socketserver
 import ssl
 import stat
 import statistics
@@ -10672,72 +10672,42 @@ BENCH_PAGE = "<!doctype html><title>A page</title>" + "<p>Some words in a paragr
 BENCH_ROBOTS = "User-agent: *\n" + "".join(f"Disallow: /denied/{n}/\n" for n in range(9))
 
 
-class BenchSite:
-    """A publisher at some loopback addresses, in a thread: HTTP/1.1 with kept connections.
+class BenchPages(http.server.BaseHTTPRequestHandler):
+    """Answers on kept connections, `seconds` late; each connection takes as long to be opened."""
 
-    It is `seconds` away: so much later comes an answer, and twice as much the first of a
-    connection, which also had to be opened.
-    """
+    protocol_version = "HTTP/1.1"
 
-    def __init__(self, seconds=0.0, hosts=("127.0.0.1",)):
-        self.seconds, self.hosts = seconds, list(hosts)
-        self.requests = Counter()
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+    def setup(self):
+        super().setup()
+        time.sleep(self.server.seconds)
 
-    def __enter__(self):
-        self.thread.start()
-        self.port = self.run(self.listen())
-        self.origin = f"http://{self.hosts[0]}:{self.port}"
-        return self
-
-    def __exit__(self, *exc_info):
-        self.run(self.close())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
-        self.loop.close()
-
-    def run(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
-
-    async def listen(self):
-        first = await asyncio.start_server(self.talk, self.hosts[0], 0, backlog=512)
-        port = first.sockets[0].getsockname()[1]
-        self.servers = [first]
-        for host in self.hosts[1:]:
-            self.servers.append(await asyncio.start_server(self.talk, host, port, backlog=512))
-        return port
-
-    async def close(self):
-        for server in self.servers:
-            server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    async def talk(self, reader, writer):
-        delay = 2 * self.seconds
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                await asyncio.sleep(delay)
-                delay = self.seconds
-                writer.write(self.answer(head))
-                if "connection: close" in head.lower():
-                    break
-        writer.close()
-
-    def answer(self, head):
-        path = head.split()[1]
-        self.requests[path] += 1
+    def do_GET(self):
+        time.sleep(self.server.seconds)
+        self.server.requests[self.path] += 1
         content_type, body = "text/html", BENCH_PAGE
-        if path == "/robots.txt":
+        if self.path == "/robots.txt":
             content_type, body = "text/plain", BENCH_ROBOTS
-        elif path.endswith("blocklist.json"):
+        elif self.path.endswith("blocklist.json"):
             content_type, body = "application/json", blocklist("blocked.test")
         fields = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
-        return f"HTTP/1.1 200 OK\r\n{fields}\r\n{body}".encode()
+        self.wfile.write(f"HTTP/1.1 200 OK\r\n{fields}\r\n{body}".encode())
+
+
+class BenchSite(socketserver.ThreadingTCPServer):
+    """A publisher at a loopback address, so many seconds away."""
+
+    daemon_threads, request_queue_size = True, 512
+
+    def __init__(self, seconds=0.0, host="127.0.0.1", port=0):
+        self.seconds, self.requests = seconds, Counter()
+        super().__init__((host, port), BenchPages)
+        self.port = self.server_address[1]
+        self.origin = f"http://{host}:{self.port}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *exc_info):
+        self.shutdown()
+        self.server_close()
 
 
 # It is small, and in a process of its own: the peak memory of a child begins with its parent's.
@@ -10771,11 +10741,7 @@ class BenchProcesses:
     def __init__(self, folder, origin):
         self.folder = Path(folder)
         self.origin = origin
-        known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-        known.pop("PYTHONDONTWRITEBYTECODE", None)
-        known["PYTHONPYCACHEPREFIX"] = str(self.folder / "pycache")
-        known["PYTHONPATH"] = str(MODULE.parent)
-        self.environment = known
+        self.environment = environment_of(PYTHONPYCACHEPREFIX=self.folder / "pycache")
 
     def ours(self, cache, *words, script=False):
         """A command of ours; `{n}` in the name of the cache is the round."""
@@ -10816,7 +10782,7 @@ def bench_pages(quick):
     """A page and its robots.txt, as whole processes, where the blocklist is held."""
     rounds = 5 if quick else 15
     for away in (0.0, 0.05):
-        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             site, publisher = [stack.enter_context(BenchSite(away)) for _ in range(2)]
             processes = BenchProcesses(folder, publisher.origin)
             processes.primed(("m", "s"), rounds, publisher.origin + "/page")
@@ -10862,7 +10828,10 @@ def bench_jobs(quick):
     hosts, targets, jobs, rounds = (12, 2, 4, 1) if quick else (60, 3, 16, 3)
     names = [f"127.0.1.{number + 1}" for number in range(hosts)]
     many, one = [], []
-    with tempfile.TemporaryDirectory() as folder, BenchSite(0.05, names) as site:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        site = stack.enter_context(BenchSite(0.05, names[0]))
+        for name in names[1:]:
+            stack.enter_context(BenchSite(0.05, name, site.port))
         processes = BenchProcesses(folder, site.origin)
         file = processes.folder / "targets.txt"
         pages = [f"http://{host}:{site.port}/{n}" for n in range(targets) for host in names]
@@ -10902,44 +10871,34 @@ def bench_function_row(what, rounds, ours, theirs, peer):
     return bench_row(what, columns[ours], columns[theirs] or None, peer)
 
 
+def bench_parser(parse, allows, files, urls):
+    """What is measured of a parser of robots.txt."""
+    parsed = [parse(file) for file in files]
+    return {
+        "parse": lambda: [parse(file) for file in files],
+        "the next decision each": lambda: [*map(allows, parsed, urls)],
+        "parse, and one decision each": lambda: [allows(parse(file), urls[0]) for file in files],
+    }
+
+
 def bench_robots(quick, folder):
     """robots.txt files as sites serve them, each asked about one page."""
     protego = bench_peer("protego")
     paths = [path for path in sorted(Path(folder).iterdir()) if path.name != "README"]
     bodies = [path.read_bytes() for path in paths]
-    texts = [body.decode("utf-8", "replace") for body in bodies]
-    url, agent = "https://a.test/shop/items/17?sort=price", "Walsh-Research"
+    pages = [f"https://a.test/shop/items/17?sort=price&page={n}" for n in range(len(bodies))]
+    ours = bench_parser(wr.RobotsTxt.parse, wr.RobotsTxt.allows, bodies, pages)
+    theirs = {}
+    if protego:
 
-    urls = [f"{url}&page={number}" for number in range(len(bodies))]  # nobody asks twice
-    our_files = list(map(wr.RobotsTxt.parse, bodies))
-    their_files = list(map(protego.Protego.parse, texts)) if protego else []
+        def allows(robots, page):
+            return robots.can_fetch(page, "Walsh-Research")
 
-    def our_parse():
-        return [wr.RobotsTxt.parse(body) for body in bodies]
-
-    def our_next():
-        return [robots.allows(page) for robots, page in zip(our_files, urls)]
-
-    def our_answer():
-        return [wr.RobotsTxt.parse(body).allows(url) for body in bodies]
-
-    def their_parse():
-        return [protego.Protego.parse(text) for text in texts]
-
-    def their_next():
-        return [robots.can_fetch(page, agent) for robots, page in zip(their_files, urls)]
-
-    def their_answer():
-        return [protego.Protego.parse(text).can_fetch(url, agent) for text in texts]
-
-    kind = f"{len(bodies)} robots.txt files"
-    for what, ours, theirs in (
-        ("parse", our_parse, their_parse),
-        ("the next decision each", our_next, their_next),
-        ("parse, and one decision each", our_answer, their_answer),
-    ):
-        theirs = theirs if protego else None
-        yield bench_function_row(f"{kind}: {what}", 3 if quick else 15, ours, theirs, "Protego")
+        texts = [body.decode("utf-8", "replace") for body in bodies]
+        theirs = bench_parser(protego.Protego.parse, allows, texts, pages)
+    for what, work in ours.items():
+        row = f"{len(bodies)} robots.txt files: {what}"
+        yield bench_function_row(row, 3 if quick else 15, work, theirs.get(what), "Protego")
 
 
 def bench_feed(quick):
@@ -10955,16 +10914,11 @@ def bench_feed(quick):
     ]
     channel = f"<channel><title>A blog</title>{''.join(items)}</channel>"
     body = f"<?xml version='1.0'?><rss version='2.0'>{channel}</rss>".encode()
-
-    def ours():
-        return wr.parse_feed(body)
-
-    def theirs():
-        return feedparser.parse(body)
-
+    ours, theirs = functools.partial(wr.parse_feed, body), None
+    if feedparser:
+        theirs = functools.partial(feedparser.parse, body)
     what = f"a made-up feed of {len(items)} items: parse"
-    peer = theirs if feedparser else None
-    yield bench_function_row(what, 3 if quick else 9, ours, peer, "feedparser")
+    yield bench_function_row(what, 3 if quick else 9, ours, theirs, "feedparser")
 
 
 def bench(arguments):
@@ -10983,11 +10937,11 @@ def bench(arguments):
     parts = [bench_pages, bench_denials, bench_jobs, bench_warm, bench_schedule, bench_feed]
     if not hasattr(os, "wait4"):
         parts = parts[3:]  # Windows does not tell what a child used
+    if folder:
+        parts.append(functools.partial(bench_robots, folder=folder))
     for part in parts:
         for row in part(quick):
             print(BENCH_LINE.format(*row), flush=True)
-    for row in bench_robots(quick, folder) if folder else ():
-        print(BENCH_LINE.format(*row), flush=True)
     return 0
 
 
