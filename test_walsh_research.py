@@ -52,7 +52,7 @@ import unicodedata
 import warnings
 import zipfile
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from datetime import datetime, timezone
@@ -4654,24 +4654,26 @@ class Refusal(Exception):
         self.is_own = is_own  # the hold was set by the very URL that must wait for its end
 
 
-class Known:
-    """What the oracle knows of a host, a document or a target: whatever it is told."""
+class Host:
+    """What the oracle knows of a host."""
 
-    def __init__(self, **facts):
-        self.__dict__.update(facts)
+    last = target = held = LONG_AGO
+    owed, is_new, by = 0.0, False, ""
 
 
-def a_document():
-    return Known(
-        value=None,
-        checked=LONG_AGO,
-        due=None,
-        since=None,
-        failures=0,
-        held=False,
-        waits=LONG_AGO,
-        sent={},
-    )
+class Document:
+    """What it knows of a list or a robots.txt."""
+
+    value = due = since = None
+    checked = waits = LONG_AGO
+    failures, held, sent = 0, False, {}
+
+
+class Source:
+    """What it knows of a target."""
+
+    asked = due = LONG_AGO
+    gate, url, sent = None, "", {}
 
 
 def validators_in(headers):
@@ -4688,29 +4690,26 @@ class Oracle:
     def __init__(self, reply):
         self.reply = reply  # of URL and validators: status, headers, body
         self.at = NOW
-        self.hosts, self.files, self.sources, self.list = {}, {}, {}, a_document()
-
-    def host(self, url):
-        fresh = Known(last=LONG_AGO, target=LONG_AGO, owed=0.0, is_new=False, held=LONG_AGO, by="")
-        return self.hosts.setdefault(url.split("/")[2], fresh)
-
-    def file(self, site):
-        return self.files.setdefault(site, a_document())
+        self.new_process(has_disk=False)
 
     def new_process(self, has_disk):
         """Who has a list on disk has all that was known; who has none asks for it at its start."""
         if not has_disk:
-            self.hosts, self.files, self.sources = {}, {}, {}
+            self.hosts, self.files = defaultdict(Host), defaultdict(Document)
+            self.sources = defaultdict(Source)
         if not has_disk or self.list.value is None:
-            self.list = a_document()
+            self.list = Document()
         for file in self.files.values():
             file.waits = LONG_AGO
+
+    def host(self, url):
+        return self.hosts[url.split("/")[2]]
 
     # R4, R5: the one rule of pace.
 
     def interval(self, url):
         host = url.split("/")[2]
-        rules = [self.file(f"{scheme}://{host}").value for scheme in ("http", "https")]
+        rules = [self.files[f"{scheme}://{host}"].value for scheme in ("http", "https")]
         return max([1.0] + [delay for _, delay in filter(None, rules)])
 
     def start(self, url, may_owe):
@@ -4758,7 +4757,7 @@ class Oracle:
         if kind == "robots":
             return False
         site, path = "/".join(url.split("/")[:3]), "/" + url.split("/", 3)[3]
-        file = self.file(site)
+        file = self.files[site]
         if not file.checked <= self.at < (file.due or file.checked + DAY):
             self.ask_robots(site, file)
             return True
@@ -4769,49 +4768,48 @@ class Oracle:
 
     def walk(self, kind, url, validators, owner, tries=6):
         """The last answer, and the URL that gave it. `owner` is the URL of the validators."""
-        may_owe = A_PAGE if kind == "page" else A_POLICY
-        passed, tried, status = [url], 0, None
-        while True:
-            try:
+        passed, status = [url], None
+        first, hop = (A_PAGE, A_HOP) if kind == "page" else (A_POLICY, A_POLICY)
+        may_owe, tried = first, 0
+        try:
+            while True:
                 while self.gate(kind, url) or self.pause(url, may_owe):
                     pass
-            except Refusal as refusal:
-                refusal.is_hop, refusal.status = len(passed) > 1, status
-                raise
-            status, headers, body = self.send(url, may_owe, validators if url == owner else {})
-            if kind == "page":
-                self.attempts += 1
-                self.source.asked, self.source.due = self.at, LONG_AGO
-            may_owe = A_PAGE if kind == "page" else A_POLICY
-            if status == 302:
-                if len(passed) > (10 if kind == "page" else 5) or headers["location"] in passed:
-                    return status, headers, body, url
-                url = headers["location"]
-                passed.append(url)
-                may_owe = A_HOP if kind == "page" else A_POLICY
-            elif status in (429, 503) and tries > 1:
-                tried += 1
-                seconds = float(headers.get("retry-after", min(60, 2 ** (tried - 1))))
-                if tried == tries:
-                    seconds = max(3600.0, float(headers.get("retry-after", 0)))
-                host = self.host(url)
-                if self.at + seconds > host.held:
-                    host.held, host.by = self.at + seconds, url
-                if tried == tries:
-                    refusal = Refusal("failed", "R5", host.held, True)
-                    refusal.is_hop, refusal.status = len(passed) > 1, status
-                    raise refusal
-            elif status == 0 and tried < (tries - 1 if kind == "page" else 1):
-                again, start = self.at + 2.0**tried, self.start(url, may_owe)
-                if again > self.deadline and kind != "page":
-                    return status, headers, body, url
-                if again > self.deadline:
-                    gate = "R4" if start > max(again, self.host(url).held) else "R5"
-                    raise Refusal("deferred", gate, max(again, start))
-                tried += 1
-                self.at = again
-            else:
-                return status, headers, body, url
+                status, headers, body = self.send(url, may_owe, validators if url == owner else {})
+                if kind == "page":
+                    self.attempts += 1
+                    self.source.asked, self.source.due = self.at, LONG_AGO
+                may_owe = first
+                if status == 302:
+                    if len(passed) > (10 if kind == "page" else 5) or headers["location"] in passed:
+                        break
+                    url, may_owe = headers["location"], hop
+                    passed.append(url)
+                elif status in (429, 503) and tries > 1:
+                    tried += 1
+                    seconds = float(headers.get("retry-after", min(60, 2 ** (tried - 1))))
+                    if tried == tries:
+                        seconds = max(3600.0, float(headers.get("retry-after", 0)))
+                    host = self.host(url)
+                    if self.at + seconds > host.held:
+                        host.held, host.by = self.at + seconds, url
+                    if tried == tries:
+                        raise Refusal("failed", "R5", host.held, True)
+                elif status == 0 and tried < (tries - 1 if kind == "page" else 1):
+                    again, start = self.at + 2.0**tried, self.start(url, may_owe)
+                    if again > self.deadline and kind == "page":
+                        gate = "R4" if start > max(again, self.host(url).held) else "R5"
+                        raise Refusal("deferred", gate, max(again, start))
+                    if again > self.deadline:
+                        break
+                    tried += 1
+                    self.at = again
+                else:
+                    break
+        except Refusal as refusal:
+            refusal.is_hop, refusal.status = len(passed) > 1, status
+            raise
+        return status, headers, body, url
 
     # R3, R10, R12: the list; R2: a robots.txt.
 
@@ -4860,7 +4858,7 @@ class Oracle:
                 file.sent = validators_in(headers) if end == url else {}
             file.since, file.failures, file.held = None, 0, False
         elif status < 500 and status != 429 and status:
-            self.files[site] = a_document()
+            self.files[site] = Document()
             self.files[site].checked = self.at
         else:
             file.due, file.failures = due or self.at + 300, file.failures + 1
@@ -4875,8 +4873,7 @@ class Oracle:
         """Outcome, gate, requests for it, and where it ended."""
         self.asked, self.attempts, self.own_at = [], 0, LONG_AGO
         self.deadline = self.at + 300
-        unknown = Known(asked=LONG_AGO, due=LONG_AGO, gate=None, url="", sent={})
-        source = self.source = self.sources.setdefault(url, unknown)
+        source = self.source = self.sources[url]
         is_due = source.asked < source.due <= self.at
         if not is_due and 0 <= self.at - source.asked < min_age:
             is_put_off = source.due > self.at and source.gate
@@ -4967,8 +4964,8 @@ class ChangingWeb:
         return answered
 
 
-def clause_of(found, wanted, requests, asked):
-    """What a difference breaks, by what differs first."""
+def broken_clause(found, wanted, requests, asked):
+    """What a difference breaks, by what differs first; "" where nothing does."""
     for one, two in itertools.zip_longest(requests, asked, fillvalue=(0.0, "", {})):
         if one[1] != two[1]:
             urls = one[1] + two[1]
@@ -4977,7 +4974,7 @@ def clause_of(found, wanted, requests, asked):
             return "R4, R5: the second"
         if one[2] != two[2]:
             return "R7"
-    return found[1] or wanted[1] or "R8"
+    return "" if found == wanted else found[1] or wanted[1] or "R8"
 
 
 def oracle(arguments):
@@ -5011,10 +5008,8 @@ def beside_the_oracle(seed, folder=None, rounds=12):
         [result] = bot.run([url], min_age) if min_age else [bot.fetch(url)]
         found = result.outcome, result.gate, result.attempts
         requests = [(hit.at - NOW, hit.url, conditions(hit.headers)) for hit in world.hits]
-        is_early = any(abs(one[0] - two[0]) > 0.4 for one, two in zip(requests, oracle.asked))
-        same = [row[1:] for row in requests] == [row[1:] for row in oracle.asked]
-        if found != wanted or is_early or not same:
-            clause = clause_of(found, wanted, requests, oracle.asked)
+        clause = broken_clause(found, wanted, requests, oracle.asked)
+        if clause:
             lines = [f"{clause}: walk {seed}, step {number}: {url}, {result.reason}"]
             lines += [f"found {found}", *map(str, requests)]
             lines += [f"want {wanted}", *map(str, oracle.asked)]
@@ -5034,10 +5029,11 @@ def walks(first, count):
 class TestOracle:
     """The bot makes the requests that a second one makes, which the specification's words wrote."""
 
-    @pytest.mark.parametrize("first", range(0, 60, 15))
-    def test_random_walks_are_as_the_oracle_takes_them(self, monkeypatch, first):
+    @pytest.mark.parametrize("seed", [*range(20), 28, 40, 41, 48])
+    def test_random_walks_are_as_the_oracle_takes_them(self, monkeypatch, seed):
+        """The last four notice what breaks seldom."""
         monkeypatch.setattr(os, "fsync", lambda file: None)
-        assert next(walks(first, 15), "") == ""
+        assert next(walks(seed, 1), "") == ""
 
     def test_a_difference_is_named_by_what_differs(self, monkeypatch):
         said = set()
