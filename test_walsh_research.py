@@ -66,8 +66,8 @@ INTERNAL_NAMES = """
     CACHE_FORMAT CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_READ_BYTES
     MAX_LISTED_ENTRIES MAX_XML_COUNTS PlainUnpickler ProcessRun ScenarioRun VirtualClock address_refusal
     default_cache_dir detect_identity entry_digest harness_bot live_checks measured
-    offline_checks parse_ask_answer parse_json parse_schema resolve_url robots2_chain
-    robots2_gate robots2_use scope_covers wire_url
+    offline_checks parse_ask_answer parse_json resolve_url robots2_chain robots2_gate
+    robots2_use scope_covers wire_url
 """.split()
 MODULE = Path(wr.__file__).resolve()
 NOW = 1779494400.0  # 23 May 2026 00:00:00 GMT
@@ -195,12 +195,12 @@ def gaps(times):
 
 def seconds_of(work, size, rounds=2):
     """The least that it takes, in time of this thread."""
-    best = math.inf
+    taken = []
     for _ in range(rounds):
         started = time.thread_time()
         work(size)
-        best = min(best, time.thread_time() - started)
-    return best
+        taken.append(time.thread_time() - started)
+    return min(taken)
 
 
 def raising(error):
@@ -406,14 +406,6 @@ def is_valid(instance, schema):
 
 
 A, B = "https://a.test/", "https://b.test/"
-SLOW = "User-agent: *\nCrawl-delay: 600\n"
-
-
-def outcomes(results):
-    """What became of each URL."""
-    return {result.url: result.outcome for result in results}
-
-
 ROBOTS = A + "robots.txt"
 
 
@@ -421,14 +413,17 @@ def slow(seconds):
     return f"User-agent: *\nCrawl-delay: {seconds}\n"
 
 
+SLOW = slow(600)
+
+
+def outcomes(results):
+    """What became of each URL."""
+    return {result.url: result.outcome for result in results}
+
+
 def entry(payload, kind="robots", name="x"):
     """A file whose digest holds, whatever its payload is."""
     return wr.entry_digest(kind, name, payload) + payload
-
-
-def rows(*cases):
-    """Cases as parameters, the first item of each is its name."""
-    return [pytest.param(*case[1:], id=case[0]) for case in cases]
 
 
 def given(names, *cases, ids=None):
@@ -438,15 +433,15 @@ def given(names, *cases, ids=None):
 
 def given_rows(names, *cases):
     """As `given`, of cases whose first item is their name."""
-    return given(names, *rows(*cases))
+    return given(names, *[pytest.param(*case[1:], id=case[0]) for case in cases])
 
 
 def peak_bytes(call, *arguments):
+    """The most that it holds, also where it ends in a ValueError."""
     tracemalloc.start()
     try:
-        call(*arguments)
-        return tracemalloc.get_traced_memory()[1]
-    except ValueError:
+        with suppress(ValueError):
+            call(*arguments)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -709,14 +704,13 @@ def here(publisher, tmp_path):
 
 CHECKLIST = "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13".split()
 INDEX_PATH = "/.well-known/walsh-research/test-fixtures.json"
-ALLOWED = "/research/bots/dogfood-allow"
 
 PLACES = {
     "robots": "/robots.txt",
     "index": INDEX_PATH,
     "page": "/bot/",
     "blocklist": LIST_PATH,
-    "allow": ALLOWED,
+    "allow": "/research/bots/dogfood-allow",
     "walsh_only": "/research/bots/dogfood-walsh-only",
     "external": "/allowed",
 }
@@ -865,13 +859,11 @@ def break_of(row):
 
 
 ROWS = [break_of(row) for row in BREAKS.strip("\n").replace("\n  ", " ").split("\n")]
-BANNERS = []
 SOURCE = MODULE.read_text("utf-8")
-for number_, line_ in enumerate(SOURCE.splitlines(), 1):
-    banner = re.match(r"# === (\d+)\. ([A-Z0-9]+(?:[ -][A-Z]+)*)", line_)
-    if banner:
-        BANNERS.append((number_, int(banner[1]), banner[2]))
-
+BANNERS = [
+    (SOURCE.count("\n", 0, found.start()) + 1, int(found[1]), found[2])
+    for found in re.finditer(r"(?m)^# === (\d+)\. ([A-Z0-9]+(?:[ -][A-Z]+)*)", SOURCE)
+]
 PROSE = re.sub(r"(?ms)^```.*?^```$", "", README)
 INLINE = re.findall(r"`([^`\n]+)`", PROSE)  # commands and names
 
@@ -1151,12 +1143,6 @@ class TestR2:
             world.web[A] = "x"
             assert world.bot(cache_dir=None).fetch(A).gate == gate
 
-    def test_a_disallow_that_the_limit_cuts_is_kept_and_an_allow_is_dropped(self):
-        head = b"User-agent: *\nDisallow: /\n"
-        for line, allowed in ((b"Allow: /open", False), (b"Disallow: /a", False)):
-            body = head + b"#" * (500 * 1024 - len(head) - len(line) - 1) + b"\n" + line + b"xxxx"
-            assert wr.RobotsTxt.parse(body).allows("/openxxxx") is allowed
-
     def test_what_is_no_text_is_said_and_its_lines_are_obeyed(self, world):
         world.web.update({ROBOTS: b"\0\1\2\nUser-agent: *\nDisallow: /no\n", A: "x"})
         result = world.bot().fetch(A)
@@ -1405,8 +1391,6 @@ class TestR2c:
         ("Disallow: /a", "bc\n", False),
         ("User-agent: Walsh-Research", "-News\nAllow: /", False),
         ("User-agent: Walsh-Research", "\nAllow: /", True),
-        ("Disallow: /x%4", "1\n", False),
-        ("Disallow: /ax$", "y\n", False),
     )
     def test_a_line_that_the_limit_cuts_in_two(self, last, cut_off, allowed):
         head = "User-agent: *\nDisallow: /\n"
@@ -1528,13 +1512,6 @@ class TestR3:
             assert "a.test" in result.reason and result.recommendation == "not_recommended"
         assert world.asked() == [BLOCKLIST_URL]
 
-    def test_it_comes_before_the_address_and_before_robots_txt(self, world):
-        world.web[BLOCKLIST_URL] = blocklist("10.0.0.1", "a.test")
-        world.web[ROBOTS] = CLOSED
-        assert world.bot().fetch("http://10.0.0.1/").gate == "R3"
-        assert world.bot().fetch(A).gate == "R3"
-        assert world.bot().fetch("http://10.0.0.2/").gate == "address"
-
     def test_a_hop_onto_a_listed_host_is_refused(self, world):
         world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: moved(B)})
         result = world.bot().fetch(A)
@@ -1549,18 +1526,6 @@ class TestR3:
         assert bot.fetch(A).ok
         world.at += 20
         assert bot.fetch(A).gate == "R3"
-
-    @given("refresh, seconds", (None, 21600), ("PT1S", 300), ("P30D", 7 * 86400), ("PT2H", 7200))
-    def test_the_refresh_has_a_default_and_bounds(self, world, refresh, seconds):
-        fields = {} if refresh is None else {"refresh": refresh}
-        document = json.loads(blocklist(**fields))
-        if refresh is None:
-            del document["refresh"]
-        world.web.update({BLOCKLIST_URL: json.dumps(document), A: "x"})
-        for age, asked in ((0, 1), (seconds - 5, 1), (seconds + 5, 2)):
-            world.at = NOW + age
-            world.bot().fetch(A)
-            assert len(world.asked(BLOCKLIST_URL)) == asked
 
     def test_the_canonical_documents_stay_reachable_whatever_the_list_says(self, world):
         world.web[BLOCKLIST_URL] = [blocklist("wal.sh"), blocklist()]
@@ -1606,12 +1571,6 @@ class TestR3:
     def test_an_origin_that_refuses_connections_is_silent_whatever_the_patience(self, world):
         world.web[B] = "x"
         assert world.bot(transport=Unsent(world, "wal.sh"), max_wait=0).fetch(B).ok
-
-    def test_targets_that_wait_for_one_list_retry_it_as_one(self, world):
-        world.web[BLOCKLIST_URL] = wr.TransportError("reset")
-        urls = [f"https://h{number}.test/" for number in range(9)]
-        assert len(list(world.bot(rand=lambda: 1.0).run(urls))) == 9
-        assert len(world.asked(BLOCKLIST_URL)) == 2
 
 
 def adopted(*domains, **fields):
@@ -1992,22 +1951,10 @@ class TestR3c:
     """A document is adopted only where its schema is valid and its contract major is 1."""
 
     @given_rows(
-        "contract, is_adopted",
-        ("major 1", "walsh-research-blocklist/v1", True),
-        ("major 2", "walsh-research-blocklist/v2", False),
-        ("more before", "xwalsh-research-blocklist/v1", False),
-        ("a long number", 10**400, False),
-    )
-    def test_only_contract_major_1_is_adopted_under_any_schema(self, contract, is_adopted):
-        document = json.loads(blocklist("a.test", contract=contract, schema={}))
-        if is_adopted:
-            assert wr.Blocklist.from_document(document).blocks("a.test")
-        else:
-            with pytest.raises(wr.BlocklistRejected, match="^contract is "):
-                wr.Blocklist.from_document(document)
-
-    @given_rows(
         "changes, reason",
+        ("another major", {"contract": "walsh-research-blocklist/v2"}, "^contract is "),
+        ("more before", {"contract": "xwalsh-research-blocklist/v1"}, "^contract is "),
+        ("a long number", {"contract": 10**400}, "^contract is "),
         ("blocked is an object", {"blocked": {}}, "blocked is {}, want"),
         ("blocked is null", {"blocked": None}, "blocked is None"),
         ("an entry is a number", {"blocked": [1]}, "/blocked/0: domain is None"),
@@ -3160,11 +3107,12 @@ class TestR5:
         if which == "the origin hangs":
             assert result.ok, result
 
-    def test_the_targets_of_a_run_share_the_retries_of_a_document(self, world):
+    @pytest.mark.parametrize("trouble, asked", [(503, 6), (wr.TransportError("reset"), 2)])
+    def test_the_targets_of_a_run_share_the_retries_of_a_document(self, world, trouble, asked):
         hosts = [f"https://h{number}.test/" for number in range(8)]
-        world.web.update({**dict.fromkeys(hosts, "x"), BLOCKLIST_URL: 503})
+        world.web.update({**dict.fromkeys(hosts, "x"), BLOCKLIST_URL: trouble})
         assert {result.outcome for result in world.bot().run(hosts)} == {"fetched"}
-        assert len(world.asked(BLOCKLIST_URL)) == 6
+        assert len(world.asked(BLOCKLIST_URL)) == asked
 
     def test_a_deferral_by_a_document_counts_for_all_that_wait_for_it(self, world):
         world.web.update({ROBOTS: answer(status=503, retry_after=200)})
@@ -3321,12 +3269,6 @@ class TestR6:
         assert (feed.kind, feed.url, list(feed.items)) == ("feed", A + "feed", [])
         assert set(world.asked(A)) == {A, A + "robots.txt", A + "llms.txt"}
 
-    def test_a_sub_resource_among_the_targets_is_not_read(self, world):
-        world.web[A] = answer(b"body", content_type="image/png")
-        result = world.bot().fetch(A)
-        assert (result.outcome, result.body, result.sha256) == ("fetched", b"", "")
-        assert not result.read and result.warnings
-
     def test_no_body_reaches_the_disk_or_the_json(self, world):
         secret = "a sentence that must not be kept"
         world.web[A] = answer(f"# T\n{secret}", content_type="text/markdown", etag='"1"')
@@ -3436,16 +3378,17 @@ class TestRequests:
 
         world.web[ORIGIN + "/it"] = script
         result = world.bot().fetch(ORIGIN + "/it")
-        assert wanted == [media_type in READ_TYPES]
-        assert (result.outcome, result.read) == ("fetched", wanted[0])
+        is_read = media_type in READ_TYPES
+        assert wanted == [is_read] and (result.outcome, result.read) == ("fetched", is_read)
+        assert bool(result.body) == bool(result.sha256) == is_read and (is_read or result.warnings)
 
     @pytest.mark.parametrize("label, codec, text", CHARSETS)
     def test_charsets_as_the_web_means_them(self, label, codec, text):
         content_type = f"text/html; charset={label}"
         assert text_of(text.encode(codec), content_type) == text
 
-    @pytest.mark.parametrize("name, body, content_type, text", **named(TEXTS))
-    def test_text_by_mark_then_header_then_own_word(self, name, body, content_type, text):
+    @given_rows("body, content_type, text", *TEXTS)
+    def test_text_by_mark_then_header_then_own_word(self, body, content_type, text):
         assert text_of(body, content_type) == text
 
     @pytest.mark.parametrize("label", MORE_THAN_LETTERS)
@@ -3508,6 +3451,18 @@ class TestR7:
         assert all(A in results[url].reason for url in spellings[1:])
         assert world.asked().count(A) == 1
 
+    def test_who_crashes_on_a_result_meets_it_again_as_fetched(self, world):
+        page = answer("x", etag='"1"')
+        world.web[A] = lambda request: 304 if "If-None-Match" in request.headers else page
+        with pytest.raises(ZeroDivisionError):
+            for result in world.bot().run([A]):
+                1 / 0
+        assert outcomes(world.bot().run([A])) == {A: "skipped"}
+        world.at += 3700
+        assert outcomes(world.bot().run([A])) == {A: "fetched"}
+        world.at += 3700
+        assert outcomes(world.bot().run([A])) == {A: "unchanged"}
+
 
 DOTS_IN_DISGUISE = ["a\u2488test", "a\u2024b.test", "x\u2025", "\u249b.test", "a.b\u2488c.test"]
 
@@ -3543,12 +3498,8 @@ class TestUrls:
         "url, key",
         ("http://example.com:80/", "example.com"),
         ("http://example.com:443/", "example.com:443"),
-        ("https://example.com./", "example.com"),
-        ("https://b\u00fccher.example/", "xn--bcher-kva.example"),
-        ("https://a\u3002test/", "a.test"),
-        ("http://0x7f.1/", "127.0.0.1"),
         ("http://[::ffff:1.2.3.4]:8080/", "1.2.3.4:8080"),
-        ("http://[2001:DB8::0:1]/", "[2001:db8::1]"),
+        ("http://[2001:DB8::0:1]:80/", "[2001:db8::1]"),
     )
     def test_throttle_key(self, url, key):
         assert wr.host_key(url) == key
@@ -3582,20 +3533,6 @@ class TestUrls:
     @pytest.mark.parametrize("reference, resolved", RFC_3986.items())
     def test_references_resolve_as_in_rfc_3986(self, reference, resolved):
         assert wr.resolve_url("http://a/b/c/d;p?q", reference) == resolved
-
-
-class TestNothingReadIsLost:
-    def test_who_crashes_on_a_result_meets_it_again_as_fetched(self, world):
-        page = answer("x", etag='"1"')
-        world.web[A] = lambda request: 304 if "If-None-Match" in request.headers else page
-        with pytest.raises(ZeroDivisionError):
-            for result in world.bot().run([A]):
-                1 / 0
-        assert outcomes(world.bot().run([A])) == {A: "skipped"}
-        world.at += 3700
-        assert outcomes(world.bot().run([A])) == {A: "fetched"}
-        world.at += 3700
-        assert outcomes(world.bot().run([A])) == {A: "unchanged"}
 
 
 class TestR8:
@@ -3760,7 +3697,7 @@ class TestR10:
         assert world.bot(warn=lines.append).fetch(B).gate == "R3"
         assert "schema" in " ".join(lines)
 
-    @pytest.mark.parametrize("schema", [404, "true", "[]", '{"$dynamicRef": "#x"}', '{"type": 1}'])
+    @given("schema", 404, "", "{", "true", "[]", '{"$dynamicRef": "#x"}', '{"type": 1}')
     def test_without_a_schema_nothing_is_adopted(self, world, schema):
         world.web.update({BLOCKLIST_URL: blocklist("a.test", schema=None), A: "x"})
         world.web[SCHEMA_URL] = schema
@@ -3809,25 +3746,6 @@ class TestR10:
         else:
             with pytest.raises(wr.BlocklistRejected):
                 wr.Blocklist.from_document(document, standalone)
-
-    @given(
-        "body, is_schema",
-        (b"{}", True),
-        (b'{"type":"object"}', True),
-        (b"true", False),
-        (b"[]", False),
-        (b"{", False),
-        (b"", False),
-        (b'{"type":1}', False),
-        (b'{"$dynamicRef":"#"}', False),
-        ids=repr,
-    )
-    def test_a_standalone_schema_is_an_object_that_can_be_applied(self, body, is_schema):
-        if is_schema:
-            assert wr.parse_schema(body) == json.loads(body)
-        else:
-            with pytest.raises(ValueError):
-                wr.parse_schema(body)
 
 
 PLAIN = {"at": 1.5, "body": b"\x00\xff", "text": "\u00e9", "list": [1, None, True], "": {}}
@@ -4423,14 +4341,13 @@ class TestGates:
     """spec 7: the order, and what a Decision says."""
 
     def test_the_order_is_r3_address_r2_r4(self, world):
-        world.web.update({ROBOTS: CLOSED, BLOCKLIST_URL: blocklist("b.test")})
+        listed, private = "http://10.0.0.1/", "http://10.0.0.2/"
+        world.web.update({ROBOTS: CLOSED, BLOCKLIST_URL: blocklist("b.test", "10.0.0.1")})
+        world.web[B + "robots.txt"] = CLOSED
         bot = world.bot(max_wait=0)
-        gates = {
-            url: bot.may_fetch(url, wait=False).gate
-            for url in (B, "http://192.168.0.1/", A, "https://c.test/")
-        }
-        assert list(gates.values()) == ["R3", "address", "R2", None]
-        assert not world.asked("b.test") and not world.asked("192.168")
+        gates = [bot.may_fetch(url, wait=False).gate for url in (B, listed, private, A, WWW)]
+        assert gates == ["R3", "R3", "address", "R2", None]
+        assert not world.asked("b.test") and not world.asked("10.0")
 
     def test_a_denied_target_waits_for_no_pace(self, world):
         world.web[ROBOTS] = "User-agent: *\nDisallow: /no\nCrawl-delay: 100\n"
