@@ -5936,13 +5936,17 @@ def permits(word, scope="/*", **more):
     return answer(x_robots2_decision=word, x_robots2_scope=scope, **more)
 
 
+FILE = PLACE + "/robots2.txt"
+FAR = "https://b.test/far.txt"
+QUESTION = "/.well-known/robots2-ask?directive={}&agent=Walsh-Research/1.2"
+
+
 class TestRobots2:
-    """robots2 is opt-in and can only narrow; what it does not grant is not done."""
+    """It is opt-in, it narrows, and it is kept like robots.txt; what it does not grant is not done."""
 
     ROWS = {
         "no file": (404, {}, ("fetched", None)),
         "crawl: no": ("crawl: no", {}, ("denied", "robots2")),
-        "a path rule": ("User-agent: *\nDisallow: /\n", {}, ("denied", "robots2")),
         "asked and allowed": ("read: ask", {ASK: permits("allow")}, ("fetched", None)),
         "asked and denied": ("read: ask", {ASK: permits("deny")}, ("denied", "robots2")),
         "asked without an answer": ("read: ask", {}, ("denied", "robots2")),
@@ -5961,36 +5965,12 @@ class TestRobots2:
         assert (A in world.asked()) == (wanted[0] == "fetched")
         assert world.bot(cache_dir=None).fetch(A).ok  # it is opt-in
 
-    def test_an_allow_is_kept_and_an_allow_once_is_used_up(self, world):
-        for decision, asked in (("allow", 1), ("allow-once", 2)):
-            one = World(world.folder / decision)
-            one.web.update({A: "x", A + "robots2.txt": "read: ask", ASK: permits(decision)})
-            for _ in range(2):
-                assert one.bot(robots2=True).fetch(A).ok
-            assert len(one.asked("robots2-ask")) == asked
-            hit = [hit for hit in one.hits if "robots2-ask" in hit.url][0]
-            assert hit.method == "HEAD" and "ai-researcher" in hit.headers["X-Agent-Identity"]
-
     def test_a_question_is_not_asked_where_the_target_could_not_follow(self, world):
         world.web.update({A: "x", ROBOTS: SLOW, **ASKING})
         bot = world.bot(robots2=True)
         assert bot.fetch(A).ok
         world.forget()
         assert bot.fetch(A).gate == "R4" and not world.asked("robots2-ask")
-
-
-FILE = PLACE + "/robots2.txt"
-FAR = "https://b.test/far.txt"
-QUESTION = "/.well-known/robots2-ask?directive={}&agent=Walsh-Research/1.2"
-
-
-def voiced(decision):
-    """Whether it is allowed, the gate, and the first word of the reason."""
-    return decision.allowed, decision.gate, decision.reason.split(":")[0]
-
-
-class TestRobots2InTheBot:
-    """It is opt-in, it narrows, and it is kept like robots.txt."""
 
     def test_a_chained_file_that_is_always_busy_does_not_starve_its_host(self, world):
         world.web[A + "robots2.txt"] = f"User-agent: *\nDisallow:\nchain: {A}more.txt\n"
@@ -6005,15 +5985,18 @@ class TestRobots2InTheBot:
         world.web.update({FILE: "crawl: no", PLACE + "/": "words"})
         bot = world.bot()
         kinds, load = [], wr.Cache.load
-        monkeypatch.setattr(
-            wr.Cache,
-            "load",
-            lambda cache, kind, name: kinds.append(kind) or load(cache, kind, name),
-        )
+
+        def noted(cache, kind, name):
+            kinds.append(kind)
+            return load(cache, kind, name)
+
+        monkeypatch.setattr(wr.Cache, "load", noted)
         assert bot.fetch(PLACE + "/").ok and not world.asked("robots2")
         assert "robots" in kinds and "robots2" not in kinds  # nor is it looked for in the cache
         with pytest.raises(ValueError):
             bot.may(PLACE + "/", "train")
+        with pytest.raises(ValueError):  # a misspelt use
+            world.bot(robots2=True).may(PLACE + "/", "trian")
 
     @given(
         "text, path, gate, line",
@@ -6036,36 +6019,28 @@ class TestRobots2InTheBot:
         assert (decision.rule and decision.rule.line) == line
 
     @given(
-        "text, use, wanted",
-        ("train: yes", "train", (True, None, "yes")),
-        ("train: no", "train", (False, "robots2", "no")),
-        ("quote: short-only", "quote", (False, "robots2", "short-only")),
-        ("store: session-only", "store", (False, "robots2", "session-only")),
-        ("quote: yes", "train", (False, "robots2", "unstated")),
-        (404, "train", (False, "robots2", "unstated")),
-        (500, "train", (False, "robots2", "unstated")),
-        ("train: yes\ncrawl: no", "train", (False, "robots2", "robots2.txt says crawl")),
-        (
-            "train: yes\nUser-agent: *\nDisallow: /",
-            "train",
-            (False, "robots2", "robots2.txt line 3"),
-        ),
+        "text, reason",
+        ("train: yes", "yes"),
+        ("train: no", "no"),
+        ("quote: yes", "unstated"),
+        (404, "unstated"),
+        (500, "unstated"),
+        ("train: yes\ncrawl: no", "robots2.txt says crawl"),
+        ("train: yes\nUser-agent: *\nDisallow: /", "robots2.txt line 3"),
     )
-    def test_a_use_needs_a_yes(self, world, text, use, wanted):
+    def test_a_use_needs_a_yes(self, world, text, reason):
         world.web[FILE] = text
-        assert voiced(world.bot(robots2=True).may(PLACE + "/x", use)) == wanted
+        decision = world.bot(robots2=True).may(PLACE + "/x", "train")
+        assert decision.allowed == (reason == "yes") == (decision.gate is None)
+        assert decision.reason.split(":")[0] == reason and decision.gate in (None, "robots2")
         assert PLACE + "/x" not in world.asked()
 
-    def test_no_use_of_what_another_gate_closes(self, world):
+    def test_another_gate_closes_before_robots2_txt_is_asked_for(self, world):
         world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no"
         world.web.update({FILE: "train: yes", BLOCKLIST_URL: blocklist("b.test")})
         bot = world.bot(robots2=True)
-        assert bot.may(PLACE + "/no", "train").gate == "R2"
+        assert bot.may(PLACE + "/no", "train").gate == bot.fetch(PLACE + "/no").gate == "R2"
         assert bot.may("https://b.test/", "train").gate == "R3"
-
-    def test_robots_txt_decides_before_robots2_txt_is_asked_for(self, world):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no"
-        assert world.bot(robots2=True).fetch(PLACE + "/no").gate == "R2"
         assert not world.asked("robots2")
 
     def test_a_use_that_is_allowed_once_is_asked_for_again(self, world):
@@ -6082,10 +6057,6 @@ class TestRobots2InTheBot:
         bot = world.bot(robots2=True, max_wait=3600.0)
         assert bot.fetch(PLACE + "/1").ok and bot.fetch(PLACE + "/2").ok
         assert world.asked().count(ask) == 2
-
-    def test_a_misspelt_use_is_an_error(self, world):
-        with pytest.raises(ValueError):
-            world.bot(robots2=True).may(PLACE + "/", "trian")
 
     @given(
         "found, path, allowed, asked_next_day",
