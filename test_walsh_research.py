@@ -417,15 +417,20 @@ def given_rows(names, *cases):
     return given(names, *[pytest.param(*case[1:], id=case[0]) for case in cases])
 
 
-def peak_bytes(call, *arguments):
-    """The most that it holds, also where it ends in a ValueError."""
+def traced(call, *arguments):
+    """What it gives, None for a ValueError; the bytes that are held then, and the most on the way."""
+    found = None
     tracemalloc.start()
     try:
         with suppress(ValueError):
-            call(*arguments)
-        return tracemalloc.get_traced_memory()[1]
+            found = call(*arguments)
+        return found, *tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
+
+
+def peak_bytes(call, *arguments):
+    return traced(call, *arguments)[2]
 
 
 NOTES = {"content_type": "text/markdown"}
@@ -1316,10 +1321,7 @@ class TestR2b:
         names = map("".join, itertools.product("abcdefghijklmnop", repeat=3))
         lines = [f"Allow:{name}\n" if name < "i" else f"allow:{name}*\n" for name in names]
         body = ("User-agent: *\n" + "".join(lines)).encode()
-        tracemalloc.start()
-        robots = wr.RobotsTxt.parse(body)
-        held = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
+        robots, held, _ = traced(wr.RobotsTxt.parse, body)
         assert len(robots.rules) == 4096 and held < 4096 * 400
         assert held / 2 < robots.held_bytes < 2 * held
 
@@ -1959,16 +1961,11 @@ class TestR3c:
         assert held.refresh_seconds == 6 * 3600 and held.warnings == ()
 
     def test_a_long_list_takes_bounded_memory(self):
-        entries = [{"domain": f"a{n}.test", "added": "2026-05-23"} for n in range(5_000)]
-        body = blocklist(blocked=entries).encode()
-        del entries
-        tracemalloc.start()
-        try:
-            held = wr.Blocklist.from_document(wr.parse_json(body, "blocklist"))
-            peak, kept = tracemalloc.get_traced_memory()[1], tracemalloc.get_traced_memory()[0]
-        finally:
-            tracemalloc.stop()
-        assert len(held) == 5_000 and held.blocks("www.a777.test")
+        def parse(body):
+            return wr.Blocklist.from_document(wr.parse_json(body, "blocklist"))
+
+        held, kept, peak = traced(parse, blocklist(*[f"a{n}.test" for n in range(5000)]).encode())
+        assert len(held) == 5000 and held.blocks("www.a777.test")
         assert peak < 2.75 * 2**20 and kept < 0.88 * 2**20  # 1.03 without shared texts
 
 
@@ -2744,10 +2741,9 @@ class RandomWeb(NamedTuple):
 
 def faults_of_pace(web, hits):
     """Requests to a host less than a second apart, or more than its Crawl-delay permits."""
-    faults, before, owed = [], {}, Counter()
-    by_host: dict[str, list[Hit]] = {}
+    faults, before, owed, by_host = [], {}, Counter(), defaultdict(list)
     for hit in hits:
-        by_host.setdefault(hit.url.split("/")[2], []).append(hit)
+        by_host[hit.url.split("/")[2]].append(hit)
     for host, line in by_host.items():
         for sooner, later in zip(line[1:], line[2:]):  # the first may follow robots.txt at once
             if later.at - sooner.at < 1.0:
@@ -3086,10 +3082,9 @@ class TestR5:
         world.web[B] = "x"
         world.bot().fetch(A)
         world.web[BLOCKLIST_URL] = blocklist("b.test")
-        fresh = world.bot(cache_dir=None, clock=None or Clock(world))
-        assert fresh.fetch(B).gate == "R3"
-        for name in (world.folder).glob("blocklist-*"):
-            name.unlink()
+        assert world.bot(cache_dir=None).fetch(B).gate == "R3"
+        for path in world.folder.glob("blocklist-*"):
+            path.unlink()
         result = world.bot().fetch(B)
         assert (result.outcome, result.gate) == ("deferred", "R3") and B not in world.asked()
 
@@ -4296,7 +4291,6 @@ class TestRedirects:
         world.web.update({f"{A}{n}": moved(f"/{n + 1}") for n in range(20)})
         world.web[A + "10"] = "x"
         assert world.bot().fetch(A + "0").ok
-        result = world.bot(cache_dir=None).fetch(A + "11")
         world.web[A + "10"] = moved("/11")
         result = world.bot(cache_dir=None).fetch(A + "0")
         assert result.outcome == "failed" and len(result.redirects) == 10 and result.attempts == 11
@@ -5573,9 +5567,9 @@ class TestSitemaps:
     )
     def test_a_gzip_bomb_is_cut_and_stays_small(self, head, more, times):
         bomb = gzip.compress(head) + gzip.compress(more) * times
-        results = []
-        assert peak_bytes(lambda: results.append(wr.parse_sitemap(bomb))) < 8 * 2**20
-        assert results[0].entries[0].url == "http://s.test/" and "cut" in results[0].warning
+        found, _, peak = traced(wr.parse_sitemap, bomb)
+        assert found.entries[0].url == "http://s.test/" and "cut" in found.warning
+        assert peak < 8 * 2**20
 
     def test_elements_without_end_are_cut(self, monkeypatch):
         monkeypatch.setattr(wr, "MAX_XML_COUNTS", (1000, *wr.MAX_XML_COUNTS[1:]))
