@@ -1300,7 +1300,7 @@ def compile_pattern(source: str) -> re.Pattern[str]:
 
 # 6c. Schemas: tables of keywords, and one walk through schema and instance.
 JsonObject = dict[str, Any]
-Path = tuple[Any, ...]  # of names and numbers, from the root of the instance
+Path = tuple[Union[str, int], ...]  # of names and numbers, from the root of the instance
 Parts = Iterator[tuple[Path, Any, Any]]
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1531,7 +1531,7 @@ SHAPES: JsonObject = {
 META_SCHEMA = {"type": ["object", "boolean"], "properties": SHAPES}
 
 
-def pointer_part(name: Any) -> str:
+def pointer_part(name: str | int) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
@@ -1782,7 +1782,10 @@ class Blocklist:
     """
 
     def __init__(
-        self, rows: dict[str, Any], refresh_seconds: float, warnings: Sequence[str] = ()
+        self,
+        rows: dict[str, tuple[str, str, str]],
+        refresh_seconds: float,
+        warnings: Sequence[str] = (),
     ) -> None:
         self._rows = rows  # by blocklist_key: domain, added, reason
         self.refresh_seconds = refresh_seconds
@@ -1817,7 +1820,7 @@ class Blocklist:
         ValueError of one line, where the contract's major is unknown, the document does not
         hold, or there is no schema (R3c, R10).
         """
-        rows: dict[str, Any] = {}
+        rows: dict[str, tuple[str, str, str]] = {}
         warnings: list[str] = []
         odd_count = 0
         for number, entry in enumerate(checked_entries(document, schema)):
