@@ -1427,9 +1427,9 @@ class TestR2d:
     """Crawl-delay: the larger of a second and what robots.txt asks for."""
 
     def test_a_mistyped_crawl_delay_binds_until_it_is_mended(self, world):
-        world.web.update({A: "x", ROBOTS: "User-agent: *\nCrawl-delay: 1000000000\n"})
+        world.web.update({A: "x", ROBOTS: slow(10**9)})
         assert days(world, 2, [A]) == {A: 1}
-        world.web[ROBOTS] = "User-agent: *\nCrawl-delay: 1\n"
+        world.web[ROBOTS] = slow(1)
         world.at = NOW + 3 * DAY
         assert outcomes(world.bot().run([A])) == {A: "fetched"}
 
@@ -1443,8 +1443,7 @@ class TestR2d:
         assert gaps(times) == pytest.approx([gap] * 3, abs=0.05) and min(gaps(times)) >= gap
 
     def test_the_larger_crawl_delay_of_both_schemes_binds_both(self, world):
-        world.web.update({A: "x", ROBOTS: SLOW.replace("600", "9")})
-        world.web["http://a.test/"] = "y"
+        world.web.update({A: "x", ROBOTS: slow(9), "http://a.test/": "y"})
         bot = world.bot()
         assert bot.fetch(A).ok and bot.fetch("http://a.test/").ok
         assert world.times("http://a.test/")[-1] - world.times(A)[-1] >= 9
@@ -2395,7 +2394,7 @@ class TestR4:
 
     def test_what_can_wait_for_its_turn_does_not_hurry(self, world):
         """Neither a hop nor a policy document leaves before its turn where the deadline allows."""
-        world.web.update({A: moved("/x"), A + "x": "x", ROBOTS: SLOW.replace("600", "9")})
+        world.web.update({A: moved("/x"), A + "x": "x", ROBOTS: slow(9)})
         bot = world.bot()
         bot.fetch(A)
         assert world.times(A) == pytest.approx([0, 0, 9], abs=0.1)
@@ -2408,14 +2407,13 @@ class TestR4:
         assert robots - world.times(A)[-3] >= 9 and target - robots == pytest.approx(1, abs=0.1)
 
     def test_a_target_that_waits_elsewhere_holds_up_no_other_of_its_host(self, world):
-        world.web.update({A: moved(B), A + "x": "x", B: "y"})
-        world.web[B + "robots.txt"] = SLOW.replace("600", "100")
+        world.web.update({A: moved(B), A + "x": "x", B: "y", B + "robots.txt": slow(100)})
         world.bot().fetch(B)
         ends = {result.url: result.at - NOW for result in world.bot().run([A, A + "x"])}
         assert ends[A] >= 100 and ends[A + "x"] < 10
 
     def test_the_pace_outlives_its_process(self, world):
-        world.web.update({A: "x", ROBOTS: "User-agent: *\nCrawl-delay: 20\n"})
+        world.web.update({A: "x", ROBOTS: slow(20)})
         world.bot().fetch(A)
         world.bot().fetch(A)
         assert world.times(A)[-1] >= 20
@@ -2430,7 +2428,7 @@ class TestR4:
         assert result.ok and world.times(A)[-1] < 10
 
     def test_a_jump_of_the_wall_clock_in_a_run_changes_nothing(self, world):
-        world.web.update({A: "x", ROBOTS: "User-agent: *\nCrawl-delay: 20\n"})
+        world.web.update({A: "x", ROBOTS: slow(20)})
         clock = Clock(world)
         bot = world.bot(clock=clock)
         bot.fetch(A)
@@ -3265,8 +3263,7 @@ class TestRequests:
 
     def test_R1_R9_the_headers_of_each_kind(self, world):
         """R1, R9.2: the User-Agent is exact, Markdown comes first, and nothing else is said."""
-        world.web[ORIGIN + "/robots.txt"] = ""
-        world.web[ORIGIN + "/post"] = "text"
+        world.web.update({ORIGIN + "/robots.txt": "", ORIGIN + "/post": "text"})
         assert world.bot().fetch(ORIGIN + "/post").ok
         accepted = {hit.url[len(ORIGIN) :]: hit.headers.pop("Accept") for hit in world.hits}
         said = {"Accept-Encoding": "gzip, deflate", "User-Agent": TestR1.LITERAL}
@@ -3474,8 +3471,7 @@ class TestR8:
         assert sorted(again.values()) == ["fetched", "skipped"]
 
     def test_a_source_with_a_time_is_due_then_and_not_asked_before(self, world):
-        world.web[A] = moved(B)
-        world.web[B] = [answer(status=429, retry_after=600), "x"]
+        world.web.update({A: moved(B), B: [answer(status=429, retry_after=600), "x"]})
         list(world.bot().run([A]))
         asked = len(world.asked(A))
         world.at += 300
@@ -6002,8 +5998,7 @@ class TestRobots2:
     def test_what_is_allowed_once_holds_through_the_wait_for_its_request(self, world):
         ask = PLACE + QUESTION.format("crawl")
         world.web.update({FILE: "crawl: ask", ask: permits("allow-once")})
-        world.web.update({PLACE + "/robots.txt": "User-agent: *\nCrawl-delay: 600"})
-        world.web.update({PLACE + "/1": "x", PLACE + "/2": "x"})
+        world.web.update({PLACE + "/robots.txt": slow(600), PLACE + "/1": "x", PLACE + "/2": "x"})
         bot = world.bot(robots2=True, max_wait=3600.0)
         assert bot.fetch(PLACE + "/1").ok and bot.fetch(PLACE + "/2").ok
         assert world.asked().count(ask) == 2
@@ -6019,8 +6014,7 @@ class TestRobots2:
         (moved("/elsewhere"), "/x", False, 1),
     )
     def test_an_answer_holds_for_a_day(self, world, found, path, allowed, asked_next_day):
-        world.web[FILE] = "train: ask"
-        world.web[PLACE + QUESTION.format("train")] = found
+        world.web.update({FILE: "train: ask", PLACE + QUESTION.format("train"): found})
         for hours in (0, 1, 22):
             world.at += hours * 3600
             decision = world.bot(robots2=True).may(PLACE + path, "train")
@@ -6059,8 +6053,7 @@ class TestRobots2:
         assert first.headers["X-Agent-Identity"] == "Walsh-Research/1.2 (archiver)"
 
     def test_a_chain_is_followed_and_its_copies_are_kept(self, world):
-        world.web[FILE] = f"train: yes\nchain: {FAR}"
-        world.web[FAR] = "quote: yes\ntrain: no"
+        world.web.update({FILE: f"train: yes\nchain: {FAR}", FAR: "quote: yes\ntrain: no"})
         world.web[PLACE + "/x"] = "words"
 
         def stances():
@@ -6098,8 +6091,7 @@ class TestRobots2:
 
     @pytest.mark.parametrize("kind", ["its own rules", "the blocklist"])
     def test_the_question_is_behind_the_other_gates(self, world, kind):
-        world.web[FILE] = "train: ask"
-        world.web[PLACE + QUESTION.format("train")] = permits("allow")
+        world.web.update({FILE: "train: ask", PLACE + QUESTION.format("train"): permits("allow")})
         if kind == "the blocklist":
             world.web[BLOCKLIST_URL] = blocklist("a.test")
         else:
