@@ -2783,7 +2783,7 @@ class TestRandomWebs:
 
     @pytest.mark.parametrize("seed", [4, 22, 28, 33, 43, 48])
     def test_no_target_starves_and_no_pace_is_broken(self, seed):
-        assert faults_of(seed, 20) == []
+        assert faults_of(seed, 12) == []
 
 
 def starve(arguments):
