@@ -1182,20 +1182,6 @@ class TestR2:
         assert (result.outcome, result.gate) == ("deferred", "R4") and A not in world.asked()
 
 
-class TestPolicyModel:
-    """The verdicts, and what the policy model recommends for each."""
-
-    def test_a_verdict_has_its_recommendation(self):
-        assert {str(verdict): verdict.recommendation for verdict in wr.Verdict} == {
-            "allowed_explicit": "recommended",
-            "allowed_implicit": "recommended",
-            "disallowed_explicit": "not_recommended",
-            "unknown_unreachable": "unknown_do_not_fetch_by_default",
-            "unknown_parse_error": "allowed_but_warn",
-            "skipped_by_user_policy": "recommended",
-        }
-
-
 NO_AGENT_LINES = ["users-agent: x", "agent: x", "X-User-agent: x", "user-agency: x"]
 NO_AGENT_LINES += ["u\u017fer-agent: x", "user-agent x is blocked"]
 
@@ -2801,21 +2787,6 @@ def starve(arguments):
     return int(found > 0)
 
 
-class TestInteractiveUse:
-    def test_r4_and_r5_are_off_and_r2_and_r3_hold(self, world):
-        tag = "?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3"
-        world.web.update({ROBOTS: SLOW + "Disallow: /no\n", A: "x", A + "busy": 503})
-        world.web[BLOCKLIST_URL + tag] = blocklist("b.test")
-        lines = []
-        bot = world.bot(interactive=True, warn=lines.append)
-        outcomes = [bot.fetch(url).outcome for url in (A, A, A + "busy", A)]
-        assert outcomes == ["fetched", "fetched", "failed", "fetched"]
-        assert bot.fetch(A + "no").gate == "R2" and bot.fetch(B).gate == "R3"
-        assert bot.fetch(A + "busy").attempts == 1
-        assert world.at == NOW and "interactive" in lines[0]
-        assert bot.tag == ("walsh_research", "repl")
-
-
 BESIDE = """
 import sys, time, walsh_research as wr
 origin, folder, path = sys.argv[1:]
@@ -4278,6 +4249,16 @@ class TestGates:
         assert shown["gate"] == "R2" and shown["verdict"] == "disallowed_explicit"
         assert shown["crawl_delay"] == 2.0 and shown["recommendation"] == "not_recommended"
 
+    def test_a_verdict_has_its_recommendation(self):
+        assert {str(verdict): verdict.recommendation for verdict in wr.Verdict} == {
+            "allowed_explicit": "recommended",
+            "allowed_implicit": "recommended",
+            "disallowed_explicit": "not_recommended",
+            "unknown_unreachable": "unknown_do_not_fetch_by_default",
+            "unknown_parse_error": "allowed_but_warn",
+            "skipped_by_user_policy": "recommended",
+        }
+
     @given("url", "", "ftp://a.test/", "//a.test", "https://", "a b", "https://u:p@a.test/")
     def test_a_bad_target_is_a_failure_and_no_request(self, world, url):
         result = world.bot().fetch(url)
@@ -4417,6 +4398,19 @@ class TestFetchAndRun:
         assert {result.outcome for result in results} == {"fetched"}
         assert min(gaps(world.times(A)[1:])) >= 1.0
         assert world.asked().count(ROBOTS) == 1
+
+    def test_r4_and_r5_are_off_at_a_prompt_and_r2_and_r3_hold(self, world):
+        tag = "?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3"
+        world.web.update({ROBOTS: SLOW + "Disallow: /no\n", A: "x", A + "busy": 503})
+        world.web[BLOCKLIST_URL + tag] = blocklist("b.test")
+        lines = []
+        bot = world.bot(interactive=True, warn=lines.append)
+        outcomes = [bot.fetch(url).outcome for url in (A, A, A + "busy", A)]
+        assert outcomes == ["fetched", "fetched", "failed", "fetched"]
+        assert bot.fetch(A + "no").gate == "R2" and bot.fetch(B).gate == "R3"
+        assert bot.fetch(A + "busy").attempts == 1
+        assert world.at == NOW and "interactive" in lines[0]
+        assert bot.tag == ("walsh_research", "repl")
 
     def test_a_fetch_inside_a_run_does_not_hang(self, world):
         world.web.update({A: "x", B: "x", A + "in": "y"})
