@@ -4789,7 +4789,7 @@ def oracle(arguments):
     return int(bool(differences))
 
 
-def beside_the_oracle(seed, folder=None, rounds=12):
+def beside_the_oracle(seed, folder):
     """A random walk of the bot, and of the oracle in the same world: "", or what differs."""
     dice = random.Random(seed)
     world, web = World(folder), ChangingWeb(dice)
@@ -4797,8 +4797,8 @@ def beside_the_oracle(seed, folder=None, rounds=12):
     oracle = Oracle(web.reply)
     options = {"rand": lambda: 1.0, "warn": lambda line: None}
     bot = world.bot(**options)
-    for number in range(4 * rounds):
-        for _ in range(3 * (number % 4 == 0)):
+    for number in range(48):
+        for _ in range(0 if number % 4 else 3):
             web.change()
         world.at += dice.choice([0, 0, 1, 23, 190, 410, 3700, 30_000, DAY, 8 * DAY])
         if dice.random() < 0.2:
