@@ -5028,6 +5028,12 @@ class TestLlmsTxt:
         )
         assert wr.parse_llms_txt("") == wr.LlmsTxt("", "", [])
 
+    def test_headings_may_be_underlined(self):
+        document = wr.parse_llms_txt("Site\n===\nDocs\n---\n- [A](https://x.test/a)")
+        assert document == wr.LlmsTxt(
+            "Site", "", [wr.LlmsLink("Docs", "A", "https://x.test/a", "")]
+        )
+
     @given(
         "text, links",
         ("- [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)")]),
@@ -5593,6 +5599,19 @@ class TestReadings:
         assert (result.title, result.links) == ("t", [])
         assert result.metadata == {"feed": "rss", "site": PLACE + "/", "item_count": 2}
 
+    @given(
+        "content_type, warnings",
+        ("application/rss+xml", 1),
+        ("application/feed+json", 1),
+        ("application/xml", 0),
+        ("application/json", 0),
+    )
+    def test_what_is_said_to_be_a_feed_alone_must_be_one(self, world, content_type, warnings):
+        world.web[PLACE + "/f"] = answer("{}", content_type=content_type)
+        result = world.bot().fetch(PLACE + "/f")
+        told = [line for line in result.warnings if line.startswith("not a feed: ")]
+        assert result.ok and len(told) == len(result.warnings) == warnings
+
     @given_rows(
         "path, content_type, head, line, are_all_kept",
         ("urlset", "/map", "text/plain", "<urlset>", "<url><loc>{}</loc></url>", True),
@@ -5987,6 +6006,13 @@ class TestRobots2:
         bot = world.bot(robots2=True, max_wait=3600.0)
         assert bot.fetch(PLACE + "/1").ok and bot.fetch(PLACE + "/2").ok
         assert world.asked().count(ask) == 2
+
+    def test_the_second_question_does_not_use_up_the_answer_to_the_first(self, world):
+        asks = [PLACE + QUESTION.format(name) for name in ("crawl", "read")]
+        world.web.update({FILE: "crawl: ask\nread: ask", PLACE + "/x": "a"})
+        world.web.update(dict.fromkeys(asks, permits("allow-once")))
+        assert world.bot(robots2=True).fetch(PLACE + "/x").ok
+        assert world.asked("robots2-ask") == asks
 
     @given(
         "found, path, allowed, asked_next_day",
@@ -8682,6 +8708,20 @@ class TestResultLines:
         lines = run("--discover", "--force", "--json", DOC).out.splitlines()
         objects = [json.loads(line) for line in lines]
         assert [item["kind"] for item in objects] == ["feed", "llms.txt"]
+
+    @given("path, line", ("/no", "DENY  R2       "), ("/plain", "none      "))
+    def test_sources_behind_the_line_of_another_target_name_theirs_again(
+        self, run, world, path, line
+    ):
+        """So it is with --jobs, where the findings of several targets come between each other."""
+        world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /no"
+        world.web[DOC] = answer("[a](https://b.test/)", content_type="text/markdown")
+        world.web[TOP + "/plain"] = answer("x", content_type="text/plain")
+        lines = run("--discover", "--force", DOC, DOC, TOP + path, DOC).out.splitlines()
+        source = [f"markdown  {DOC}", "          a  https://b.test/"]
+        begun = [f"target    {DOC}", *source]
+        wanted = [*begun, *source, line + TOP + path, *begun]
+        assert [line[: len(begin)] for line, begin in zip(lines, wanted)] == wanted
 
     @pytest.mark.parametrize("count", [20, 21, 50])
     def test_of_many_items_twenty_are_shown_and_the_others_counted(self, run, world, count):

@@ -11022,7 +11022,7 @@ class Command(SystemClock):
         self.done = 0  # targets
         self.name_columns = 0  # to which URLs are padded
         self.doing = ""  # what the bot said of its work last
-        self.shown_target = ""  # whose sources are being listed
+        self.shown_target = ""  # of the latest source
         self.started_at = self.monotonic()
         self.bot: Bot | None = None
         make_blocking(sys.stdout)
@@ -11304,6 +11304,8 @@ class Command(SystemClock):
         """Shows a source with its first items, or says why a target has none."""
         result = source.result
         is_none = source.kind == "none"
+        is_next = source.target != self.shown_target
+        self.shown_target = source.target
         if is_none and result and not result.ok:  # a gate's word, or a failure
             self.show_result(result, record=source)
             return
@@ -11317,8 +11319,7 @@ class Command(SystemClock):
             found = result.reason
         elif source.items or source.kind == "llms.txt" or source.url == source.target:
             found = counted(len(source.items), "item")
-        if not is_none and source.target != self.shown_target and not self.options.json:
-            self.shown_target = source.target
+        if is_next and not is_none and not self.options.json:
             self.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
         said = [found, quoted_title(source.title), source.warning]
         head = f"{source.kind:<8}  "
