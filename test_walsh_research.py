@@ -4966,9 +4966,9 @@ class TestMarkdown:
         text = "\n\n".join(f"[]({U}{n})" for n in range(FEW + 1))
         assert len(links_of(text)) == FEW
 
-    def test_5000_links_are_5000(self):
-        text = " ".join(f"[a{n}]({U}{n})" for n in range(5000))
-        assert links_of(text) == [(f"a{n}", f"{U}{n}") for n in range(5000)]
+    def test_1500_links_of_a_paragraph_are_1500(self):
+        text = " ".join(f"[a{n}]({U}{n})" for n in range(1500))
+        assert links_of(text) == [(f"a{n}", f"{U}{n}") for n in range(1500)]
 
     def test_the_title_is_the_first_heading_of_the_first_level(self, world):
         url = "https://a.test/x"
