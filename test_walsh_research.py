@@ -7,7 +7,6 @@ handed in, where it can. `python -m pytest -k R2a` runs what is known of R2a.
 from __future__ import annotations
 import __future__
 import ast
-import asyncio
 import configparser
 import contextlib
 import copy
@@ -36,6 +35,7 @@ import shlex
 import shutil
 import signal
 import socket
+import socketserver
 import ssl
 import stat
 import statistics
@@ -52,7 +52,7 @@ import unicodedata
 import warnings
 import zipfile
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from datetime import datetime, timezone
@@ -63,10 +63,10 @@ import walsh_research as wr
 
 # What is used or replaced here of what is not public: a test of the house keeps the list.
 INTERNAL_NAMES = """
-    CACHE_FORMAT CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_READ_BYTES
-    MAX_XML_COUNTS PROGRESS_SECONDS PlainUnpickler ProcessRun ScenarioRun VirtualClock
-    address_refusal default_cache_dir detect_identity entry_digest harness_bot live_checks
-    measured offline_checks parse_ask_answer parse_json parse_schema resolve_url robots2_chain
+    CACHE_FORMAT CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_LISTED_ENTRIES
+    MAX_READ_BYTES MAX_XML_COUNTS PROGRESS_SECONDS PlainUnpickler ProcessRun ScenarioRun
+    VirtualClock address_refusal default_cache_dir detect_identity entry_digest harness_bot
+    live_checks measured offline_checks parse_ask_answer parse_json resolve_url robots2_chain
     robots2_gate robots2_use scope_covers wire_url
 """.split()
 MODULE = Path(wr.__file__).resolve()
@@ -195,12 +195,12 @@ def gaps(times):
 
 def seconds_of(work, size, rounds=2):
     """The least that it takes, in time of this thread."""
-    best = math.inf
+    taken = []
     for _ in range(rounds):
         started = time.thread_time()
         work(size)
-        best = min(best, time.thread_time() - started)
-    return best
+        taken.append(time.thread_time() - started)
+    return min(taken)
 
 
 def raising(error):
@@ -285,20 +285,12 @@ def no_test_hangs():
         yield
 
 
-class AnHourAgo:
+class AnHourAgo(Clock):
     """A clock for what was done before a test: its sleep takes no time."""
 
     def __init__(self):
-        self.slept_seconds = 0.0
-
-    def time(self):
-        return time.time() - 3600 + self.slept_seconds
-
-    def monotonic(self):
-        return time.monotonic() + self.slept_seconds
-
-    def sleep(self, seconds):
-        self.slept_seconds += seconds
+        super().__init__(World())
+        self.world.at = time.time() - 3600
 
 
 def read_policies(folder, *publishers):
@@ -325,7 +317,7 @@ class Output(NamedTuple):
 def call(*arguments, stdin=""):
     """The command in this process: exit code, stdout, stderr."""
     out, err, before = io.StringIO(), io.StringIO(), sys.stdin
-    sys.stdin = io.StringIO(stdin)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
     try:
         with redirect_stdout(out), redirect_stderr(err):
             code = wr.main([str(argument) for argument in arguments])
@@ -370,21 +362,11 @@ def python(code, *arguments):
     return done.stdout, done.stderr
 
 
-def command(*arguments, stdin="", **environment):
+def command(*arguments, **environment):
     """The command as a process of its own, with no proxies and a cache folder that is given."""
     words = [sys.executable, *AS_COMMAND, *map(str, arguments)]
-    done = subprocess.run(words, input=stdin, env=environment_of(**environment), **CAPTURED)
+    done = subprocess.run(words, env=environment_of(**environment), **CAPTURED)
     return Output(done.returncode, done.stdout, done.stderr)
-
-
-def is_blocked(case):
-    """None where the next process would decide otherwise."""
-    blocked = [{"domain": case["listed"]}]
-    document = {"contract": "walsh-research-blocklist/v1", "schema": {}, "blocked": blocked}
-    held = wr.Blocklist.from_document(document)
-    lists = (held, wr.Blocklist.from_entry(held.to_entry()))
-    verdicts = [listed.blocks(case["host"]) is not None for listed in lists]
-    return verdicts[0] if verdicts[0] is verdicts[1] else None
 
 
 def none_where_refused(function, *arguments):
@@ -392,15 +374,6 @@ def none_where_refused(function, *arguments):
         return function(*arguments)
     except ValueError:
         return None
-
-
-def delay(case):
-    return wr.parse_retry_after(case["value"], case["now"])
-
-
-def is_adopted(case):
-    document = {"contract": case["contract"], "schema": {}, "blocked": []}
-    return none_where_refused(wr.Blocklist.from_document, document) is not None
 
 
 def is_valid(instance, schema):
@@ -411,14 +384,6 @@ def is_valid(instance, schema):
 
 
 A, B = "https://a.test/", "https://b.test/"
-SLOW = "User-agent: *\nCrawl-delay: 600\n"
-
-
-def outcomes(results):
-    """What became of each URL."""
-    return {result.url: result.outcome for result in results}
-
-
 ROBOTS = A + "robots.txt"
 
 
@@ -426,14 +391,17 @@ def slow(seconds):
     return f"User-agent: *\nCrawl-delay: {seconds}\n"
 
 
+SLOW = slow(600)
+
+
+def outcomes(results):
+    """What became of each URL."""
+    return {result.url: result.outcome for result in results}
+
+
 def entry(payload, kind="robots", name="x"):
     """A file whose digest holds, whatever its payload is."""
     return wr.entry_digest(kind, name, payload) + payload
-
-
-def rows(*cases):
-    """Cases as parameters, the first item of each is its name."""
-    return [pytest.param(*case[1:], id=case[0]) for case in cases]
 
 
 def given(names, *cases, ids=None):
@@ -443,18 +411,23 @@ def given(names, *cases, ids=None):
 
 def given_rows(names, *cases):
     """As `given`, of cases whose first item is their name."""
-    return given(names, *rows(*cases))
+    return given(names, *[pytest.param(*case[1:], id=case[0]) for case in cases])
+
+
+def traced(call, *arguments):
+    """What it gives, None for a ValueError; the bytes that are held then, and the most on the way."""
+    found = None
+    tracemalloc.start()
+    try:
+        with suppress(ValueError):
+            found = call(*arguments)
+        return found, *tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
 
 
 def peak_bytes(call, *arguments):
-    tracemalloc.start()
-    try:
-        call(*arguments)
-        return tracemalloc.get_traced_memory()[1]
-    except ValueError:
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    return traced(call, *arguments)[2]
 
 
 NOTES = {"content_type": "text/markdown"}
@@ -713,14 +686,13 @@ def here(publisher, tmp_path):
 
 CHECKLIST = "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13".split()
 INDEX_PATH = "/.well-known/walsh-research/test-fixtures.json"
-ALLOWED = "/research/bots/dogfood-allow"
 
 PLACES = {
     "robots": "/robots.txt",
     "index": INDEX_PATH,
     "page": "/bot/",
     "blocklist": LIST_PATH,
-    "allow": ALLOWED,
+    "allow": "/research/bots/dogfood-allow",
     "walsh_only": "/research/bots/dogfood-walsh-only",
     "external": "/allowed",
 }
@@ -869,13 +841,11 @@ def break_of(row):
 
 
 ROWS = [break_of(row) for row in BREAKS.strip("\n").replace("\n  ", " ").split("\n")]
-BANNERS = []
 SOURCE = MODULE.read_text("utf-8")
-for number_, line_ in enumerate(SOURCE.splitlines(), 1):
-    banner = re.match(r"# === (\d+)\. ([A-Z0-9]+(?:[ -][A-Z]+)*)", line_)
-    if banner:
-        BANNERS.append((number_, int(banner[1]), banner[2]))
-
+BANNERS = [
+    (SOURCE.count("\n", 0, found.start()) + 1, int(found[1]), found[2])
+    for found in re.finditer(r"(?m)^# === (\d+)\. ([A-Z0-9]+(?:[ -][A-Z]+)*)", SOURCE)
+]
 PROSE = re.sub(r"(?ms)^```.*?^```$", "", README)
 INLINE = re.findall(r"`([^`\n]+)`", PROSE)  # commands and names
 
@@ -893,16 +863,12 @@ VECTORS = json.loads((MODULE.parent / "vectors.json").read_text("utf-8"))
 SUITES = VECTORS["suites"]
 
 
-def group_of(case):
-    return wr.RobotsTxt.parse(case["robots"]).group
-
-
 def robots_of(*lines):
     return wr.RobotsTxt.parse("User-agent: *\n" + "\n".join(lines))
 
 
-def path_verdict(case):
-    return "ALLOW" if robots_of(*case["rules"]).allows(case["path"]) else "DENY"
+def verdict_of(robots, path):
+    return "ALLOW" if robots.allows(path) else "DENY"
 
 
 def milliseconds(case):
@@ -910,23 +876,19 @@ def milliseconds(case):
     return None if seconds is None else seconds * 1000
 
 
-def url_key(case):
-    return none_where_refused(wr.canonical_url, case["input"])
+def is_blocked(case):
+    """None where the next process would decide otherwise."""
+    blocked = [{"domain": case["listed"]}]
+    document = {"contract": "walsh-research-blocklist/v1", "schema": {}, "blocked": blocked}
+    held = wr.Blocklist.from_document(document)
+    lists = (held, wr.Blocklist.from_entry(held.to_entry()))
+    verdicts = [listed.blocks(case["host"]) is not None for listed in lists]
+    return verdicts[0] if verdicts[0] is verdicts[1] else None
 
 
-NORMATIVE = {
-    "robots_group_selection": group_of,
-    "robots_path_matching": path_verdict,
-    "blocklist_domain": is_blocked,
-    "canonical_url": url_key,
-    "retry_after": delay,
-    "duration_ms": milliseconds,
-}
-
-
-def rfc_verdict(case):
-    robots = wr.RobotsTxt.parse(case["robots"], case["token"])
-    return "ALLOW" if robots.allows(case["path"]) else "DENY"
+def is_adopted(case):
+    document = {"contract": case["contract"], "schema": {}, "blocked": []}
+    return none_where_refused(wr.Blocklist.from_document, document) is not None
 
 
 def host_of(case):
@@ -942,15 +904,18 @@ def ask_answer(case):
     return {"decision": answer_.decision, "scopes": scopes, "cacheable": answer_.cacheable}
 
 
-FURTHER = {
-    "robots_group_selection_more": group_of,
-    "robots_path_matching_more": path_verdict,
-    "blocklist_domain_more": is_blocked,
-    "canonical_url_more": url_key,
-    "retry_after_more": delay,
-    "duration_more": milliseconds,
+# What is found in a case of each suite; `_more` behind a name are further cases.
+FOUND = {
+    "robots_group_selection": lambda case: wr.RobotsTxt.parse(case["robots"]).group,
+    "robots_path_matching": lambda case: verdict_of(robots_of(*case["rules"]), case["path"]),
+    "blocklist_domain": is_blocked,
+    "canonical_url": lambda case: none_where_refused(wr.canonical_url, case["input"]),
+    "retry_after": lambda case: wr.parse_retry_after(case["value"], case["now"]),
+    "duration": milliseconds,
     "robots_crawl_delay": lambda case: wr.RobotsTxt.parse(case["robots"]).crawl_delay,
-    "robots_rfc9309": rfc_verdict,
+    "robots_rfc9309": lambda case: verdict_of(
+        wr.RobotsTxt.parse(case["robots"], case["token"]), case["path"]
+    ),
     "wire_url": lambda case: none_where_refused(wr.wire_url, case["input"]),
     "host_normalization": host_of,
     "public_address": lambda case: wr.address_refusal(case["address"]) == "",
@@ -967,7 +932,7 @@ class TestVectors:
 
     @pytest.mark.parametrize("suite", SUITES)
     def test_every_case_holds(self, suite):
-        function = {**NORMATIVE, **FURTHER}[suite]
+        function = FOUND[suite.removesuffix("_more").removesuffix("_ms")]
         cases = SUITES[suite]["cases"]
         wrong = [case for case in cases if function(case) != case["expected"]]
         assert wrong == [] and cases and all({"expected", "why"} < set(case) for case in cases)
@@ -975,10 +940,16 @@ class TestVectors:
     def test_the_normative_suites_are_those_of_the_specification(self):
         assert VECTORS["contract"] == "walsh-research-vectors/v1"
         assert VECTORS["spec"] == "walsh-research-compliance/v1.3"
-        assert [name for name, suite in SUITES.items() if suite["normative"]] == list(NORMATIVE)
-        sections = [SUITES[name]["section"] for name in NORMATIVE]
-        assert sections == "12.1 12.2 12.3 12.4 12.5 12.6".split()
-        assert [len(SUITES[name]["cases"]) for name in NORMATIVE] == [5, 8, 7, 6, 5, 4]
+        normative = {name: suite for name, suite in SUITES.items() if suite["normative"]}
+        found = {name: (suite["section"], len(suite["cases"])) for name, suite in normative.items()}
+        assert found == {
+            "robots_group_selection": ("12.1", 5),
+            "robots_path_matching": ("12.2", 8),
+            "blocklist_domain": ("12.3", 7),
+            "canonical_url": ("12.4", 6),
+            "retry_after": ("12.5", 5),
+            "duration_ms": ("12.6", 4),
+        }
 
 
 # === 3. R1 TO R13 ============================================================
@@ -1103,7 +1074,7 @@ class TestR2:
         world.web.update({ROBOTS: CLOSED, A: "x"})
         world.bot().fetch(A)
         world.web[ROBOTS] = trouble
-        results = later_days(world, A, 40)[1:]
+        results = later_days(world, A, 33)[1:]
         if trouble == 404:
             assert {result.outcome for result in results} == {"fetched"}
             return
@@ -1155,12 +1126,6 @@ class TestR2:
             world.web[A] = "x"
             assert world.bot(cache_dir=None).fetch(A).gate == gate
 
-    def test_a_disallow_that_the_limit_cuts_is_kept_and_an_allow_is_dropped(self):
-        head = b"User-agent: *\nDisallow: /\n"
-        for line, allowed in ((b"Allow: /open", False), (b"Disallow: /a", False)):
-            body = head + b"#" * (500 * 1024 - len(head) - len(line) - 1) + b"\n" + line + b"xxxx"
-            assert wr.RobotsTxt.parse(body).allows("/openxxxx") is allowed
-
     def test_what_is_no_text_is_said_and_its_lines_are_obeyed(self, world):
         world.web.update({ROBOTS: b"\0\1\2\nUser-agent: *\nDisallow: /no\n", A: "x"})
         result = world.bot().fetch(A)
@@ -1174,34 +1139,23 @@ class TestR2:
         world.web.update({ROBOTS: CLOSED, A: "x"})
         assert world.bot(robots_mode=mode, interactive=True).fetch(A).ok
 
-    def held_back(self, world, paths):
-        """A page of www keeps back the host to which its apex redirects its robots.txt."""
+    def test_a_robots_txt_that_leads_to_a_host_held_by_another_page_defers(self, world):
         www = "https://www.a.test/"
         busy = answer(status=429, retry_after=7200)
         world.web.update({www + "busy": busy, ROBOTS: moved(www + "robots.txt")})
         world.web[www + "robots.txt"] = "User-agent: *\nDisallow: /private\n"
-        world.web.update({A + path: "x" for path in paths})
+        urls = [f"{A}p{number}" for number in range(50)]
+        world.web.update(dict.fromkeys([A + "private", *urls], "x"))
         assert world.bot().fetch(www + "busy").gate == "R5"
-
-    def test_a_robots_txt_that_leads_to_a_host_held_by_another_page_defers(self, world):
-        self.held_back(world, ["private", "open"])
-        for path in ("private", "open"):
-            result = world.bot().fetch(A + path)
-            assert (result.outcome, result.gate) == ("deferred", "R5"), result
-            assert result.retry_at == pytest.approx(NOW + 7200, abs=1)
-        world.at = NOW + 7201
-        assert world.bot().fetch(A + "private").gate == "R2" and world.bot().fetch(A + "open").ok
-        assert A + "private" not in world.asked()
-
-    def test_a_robots_txt_that_is_put_off_so_is_asked_for_once_by_all_targets(self, world):
-        paths = [f"p{number}" for number in range(50)]
-        self.held_back(world, paths)
         bot = world.bot()
-        results = list(bot.run([A + path for path in paths]))
-        assert {(result.outcome, result.gate) for result in results} == {("deferred", "R5")}
-        assert world.asked().count(ROBOTS) == 1
+        results = list(bot.run([A + "private", *urls]))
+        assert {final(result) for result in results} == {("deferred", "R5")}
+        assert results[0].retry_at == pytest.approx(NOW + 7200, abs=1)
+        assert world.asked().count(ROBOTS) == 1, "all of them ask as one"
         world.at = NOW + 7201
-        assert all(result.ok for result in bot.run([A + path for path in paths], min_age=0.0))
+        results = {result.url: result for result in bot.run([A + "private", *urls], min_age=0.0)}
+        assert results[A + "private"].gate == "R2" and all(results[url].ok for url in urls)
+        assert A + "private" not in world.asked()
 
     def test_another_site_s_robots_txt_that_is_held_is_not_this_one_s_failure(self, world):
         home = "https://www.a.test/robots.txt"
@@ -1220,24 +1174,6 @@ class TestR2:
         assert (result.outcome, result.gate) == ("deferred", "R4") and A not in world.asked()
 
 
-class TestPolicyModel:
-    """The verdicts, and what the policy model recommends for each."""
-
-    RECOMMENDED = {
-        "allowed_explicit": "recommended",
-        "allowed_implicit": "recommended",
-        "disallowed_explicit": "not_recommended",
-        "unknown_unreachable": "unknown_do_not_fetch_by_default",
-        "unknown_parse_error": "allowed_but_warn",
-    }
-
-    @pytest.mark.parametrize("verdict", RECOMMENDED)
-    def test_a_verdict_has_its_recommendation(self, verdict):
-        assert wr.Verdict(verdict).recommendation == self.RECOMMENDED[verdict]
-        assert str(wr.Verdict(verdict)) == verdict
-
-
-AGENT_FIELDS = ["user-agent", "User-Agents", "useragent", "USER AGENT", "user_agent"]
 NO_AGENT_LINES = ["users-agent: x", "agent: x", "X-User-agent: x", "user-agency: x"]
 NO_AGENT_LINES += ["u\u017fer-agent: x", "user-agent x is blocked"]
 
@@ -1258,7 +1194,7 @@ PUMPED = {
 class TestR2a:
     """R2a: the selected group; the vectors have the cases."""
 
-    @pytest.mark.parametrize("field", AGENT_FIELDS)
+    @given("field", "user-agent", "User-Agents", "useragent", "USER AGENT", "user_agent")
     @pytest.mark.parametrize("separator", [":", " : ", ": ", " ", "\t"])
     def test_misspelt_agent_lines_name_a_group(self, field, separator):
         text = f"User-agent: *\nDisallow: /\n\t{field}{separator}Walsh-Research \nDisallow: /a"
@@ -1317,10 +1253,7 @@ class TestR2a:
             body = (head + part * (size // len(part))).encode("utf-8", "surrogateescape")
             wr.RobotsTxt.parse(body).allows("/" + "a" * 500)
 
-        assert seconds_of(work, 80_000) < 12 * seconds_of(work, 20_000) + 0.1
-
-
-NO_RULES = ["dis allow: /", "X-Disallow: /", "Disallow / for all", "# Disallow: /", "disallow; /"]
+        assert seconds_of(work, 40_000) < 12 * seconds_of(work, 10_000) + 0.05
 
 
 class TestR2b:
@@ -1362,21 +1295,17 @@ class TestR2b:
             ends = {start + len(piece) for start in starts if path.startswith(piece, start)}
         return {end for end in ends if end == len(path) or not is_anchored}
 
-    @pytest.mark.parametrize("line", NO_RULES)
+    @given("line", "dis allow: /", "X-Disallow: /", "Disallow / all", "#Disallow: /", "disallow; /")
     def test_what_is_no_rule(self, line):
         assert robots_of("Allow: /a", line).rules == [wr.Rule(True, "/a", 2)]
 
-    def test_10_500_distinct_rules_are_held_within_4_mib(self):
-        names = [*map("".join, itertools.product("abcdefghijklmnopqrstuvwxyz", repeat=3))]
-        for pattern in ("Allow:{}\n", "allow:{}*\n"):
-            lines = map(pattern.format, names[:10_500])
-            body = ("User-agent: *\n" + "".join(lines)).encode()
-            tracemalloc.start()
-            robots = wr.RobotsTxt.parse(body)
-            held = tracemalloc.get_traced_memory()[0]
-            tracemalloc.stop()
-            assert len(robots.rules) == 10_500 and held < 4 * 2**20
-            assert held / 2 < robots.held_bytes < 2 * held
+    def test_a_distinct_rule_is_held_within_400_bytes(self):
+        names = map("".join, itertools.product("abcdefghijklmnop", repeat=3))
+        lines = [f"Allow:{name}\n" if name < "i" else f"allow:{name}*\n" for name in names]
+        body = ("User-agent: *\n" + "".join(lines)).encode()
+        robots, held, _ = traced(wr.RobotsTxt.parse, body)
+        assert len(robots.rules) == 4096 and held < 4096 * 400
+        assert held / 2 < robots.held_bytes < 2 * held
 
     def test_only_line_feeds_and_carriage_returns_end_a_line(self):
         for character in "\u2028\x85\x0b\x0c\x1c":
@@ -1384,20 +1313,16 @@ class TestR2b:
             assert rules == [wr.Rule(True, "/", 3)]
 
 
-DISALLOW_FIELDS = "Disallow dissallow dissalow DISALOW diasllow disallaw disallowed".split()
-NO_ALLOWS = ["alow: /a", "allows: /a", "al low: /a", "Allow /a", "allow; /a", "\ufeffAllow: /a"]
-
-
 class TestR2c:
     """R2c: in doubt, denied."""
 
-    @pytest.mark.parametrize("field", DISALLOW_FIELDS)
+    @given("field", *"Disallow dissallow dissalow DISALOW diasllow disallaw disallowed".split())
     @pytest.mark.parametrize("separator", [":", " :\t", "\t", "  "])
     def test_a_misspelt_disallow_holds(self, field, separator):
         robots = robots_of(f"{field}{separator}/a")
         assert robots.rules == [wr.Rule(False, "/a", 2)] and not robots.allows("/a")
 
-    @pytest.mark.parametrize("line", NO_ALLOWS)
+    @given("line", "alow: /a", "allows: /a", "al low: /", "Allow /", "allow; /a", "\ufeffAllow: /a")
     def test_a_misspelt_allow_never_does(self, line):
         robots = robots_of("Disallow: /", line)
         assert robots.verdict("/a") is wr.Verdict.DISALLOWED_EXPLICIT and len(robots.rules) == 1
@@ -1410,8 +1335,6 @@ class TestR2c:
         ("Disallow: /a", "bc\n", False),
         ("User-agent: Walsh-Research", "-News\nAllow: /", False),
         ("User-agent: Walsh-Research", "\nAllow: /", True),
-        ("Disallow: /x%4", "1\n", False),
-        ("Disallow: /ax$", "y\n", False),
     )
     def test_a_line_that_the_limit_cuts_in_two(self, last, cut_off, allowed):
         head = "User-agent: *\nDisallow: /\n"
@@ -1482,9 +1405,9 @@ class TestR2d:
     """Crawl-delay: the larger of a second and what robots.txt asks for."""
 
     def test_a_mistyped_crawl_delay_binds_until_it_is_mended(self, world):
-        world.web.update({A: "x", ROBOTS: "User-agent: *\nCrawl-delay: 1000000000\n"})
+        world.web.update({A: "x", ROBOTS: slow(10**9)})
         assert days(world, 2, [A]) == {A: 1}
-        world.web[ROBOTS] = "User-agent: *\nCrawl-delay: 1\n"
+        world.web[ROBOTS] = slow(1)
         world.at = NOW + 3 * DAY
         assert outcomes(world.bot().run([A])) == {A: "fetched"}
 
@@ -1498,8 +1421,7 @@ class TestR2d:
         assert gaps(times) == pytest.approx([gap] * 3, abs=0.05) and min(gaps(times)) >= gap
 
     def test_the_larger_crawl_delay_of_both_schemes_binds_both(self, world):
-        world.web.update({A: "x", ROBOTS: SLOW.replace("600", "9")})
-        world.web["http://a.test/"] = "y"
+        world.web.update({A: "x", ROBOTS: slow(9), "http://a.test/": "y"})
         bot = world.bot()
         assert bot.fetch(A).ok and bot.fetch("http://a.test/").ok
         assert world.times("http://a.test/")[-1] - world.times(A)[-1] >= 9
@@ -1533,13 +1455,6 @@ class TestR3:
             assert "a.test" in result.reason and result.recommendation == "not_recommended"
         assert world.asked() == [BLOCKLIST_URL]
 
-    def test_it_comes_before_the_address_and_before_robots_txt(self, world):
-        world.web[BLOCKLIST_URL] = blocklist("10.0.0.1", "a.test")
-        world.web[ROBOTS] = CLOSED
-        assert world.bot().fetch("http://10.0.0.1/").gate == "R3"
-        assert world.bot().fetch(A).gate == "R3"
-        assert world.bot().fetch("http://10.0.0.2/").gate == "address"
-
     def test_a_hop_onto_a_listed_host_is_refused(self, world):
         world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: moved(B)})
         result = world.bot().fetch(A)
@@ -1554,18 +1469,6 @@ class TestR3:
         assert bot.fetch(A).ok
         world.at += 20
         assert bot.fetch(A).gate == "R3"
-
-    @given("refresh, seconds", (None, 21600), ("PT1S", 300), ("P30D", 7 * 86400), ("PT2H", 7200))
-    def test_the_refresh_has_a_default_and_bounds(self, world, refresh, seconds):
-        fields = {} if refresh is None else {"refresh": refresh}
-        document = json.loads(blocklist(**fields))
-        if refresh is None:
-            del document["refresh"]
-        world.web.update({BLOCKLIST_URL: json.dumps(document), A: "x"})
-        for age, asked in ((0, 1), (seconds - 5, 1), (seconds + 5, 2)):
-            world.at = NOW + age
-            world.bot().fetch(A)
-            assert len(world.asked(BLOCKLIST_URL)) == asked
 
     def test_the_canonical_documents_stay_reachable_whatever_the_list_says(self, world):
         world.web[BLOCKLIST_URL] = [blocklist("wal.sh"), blocklist()]
@@ -1612,12 +1515,6 @@ class TestR3:
         world.web[B] = "x"
         assert world.bot(transport=Unsent(world, "wal.sh"), max_wait=0).fetch(B).ok
 
-    def test_targets_that_wait_for_one_list_retry_it_as_one(self, world):
-        world.web[BLOCKLIST_URL] = wr.TransportError("reset")
-        urls = [f"https://h{number}.test/" for number in range(9)]
-        assert len(list(world.bot(rand=lambda: 1.0).run(urls))) == 9
-        assert len(world.asked(BLOCKLIST_URL)) == 2
-
 
 def adopted(*domains, **fields):
     return wr.Blocklist.from_document(json.loads(blocklist(*domains, **fields)))
@@ -1628,11 +1525,8 @@ def from_cache(listed):
     return wr.Blocklist.from_entry(listed.to_entry())
 
 
-PRINTABLE_LINE = range(1, 800)  # characters of a message
-
-
 def is_one_line(text):
-    return text.isprintable() and len(text) in PRINTABLE_LINE
+    return text.isprintable() and 0 < len(text) < 800
 
 
 class TestR3a:
@@ -1769,7 +1663,7 @@ class TestR3a:
 
     def test_a_capital_and_its_small_letter_are_one_on_every_python(self):
         """From 3.14 on the codec folds no letter that is younger than Unicode 3.2."""
-        capitals = [chr(point) for point in range(0x80, 0x110000)]
+        capitals = [chr(point) for point in range(0x80, 0x20000)]  # behind them are none
         capitals = [letter for letter in capitals if letter.lower() != letter]
         spellings = [f"a{letter}b.test" for letter in capitals]
         spellings.append("\u039f\u0394\u039f\u03a3.test")  # a sigma that ends a word
@@ -1804,10 +1698,12 @@ class TestR3a:
         assert time.process_time() - began < 2
 
     def test_a_look_up_does_not_grow_with_the_list(self):
-        held = adopted(*[f"a{number}.test" for number in range(20_000)])
-        began = time.process_time()
-        assert not any(held.blocks(f"b{number}.c.test") for number in range(2000))
-        assert time.process_time() - began < 1
+        few, many = [adopted(*[f"a{n}.test" for n in range(count)]) for count in (5, 5000)]
+
+        def look_up(held):
+            assert not any(held.blocks(f"b{number}.c.test") for number in range(200))
+
+        assert seconds_of(look_up, many) < 12 * seconds_of(look_up, few) + 0.02
 
 
 def tear(path):
@@ -1995,22 +1891,10 @@ class TestR3c:
     """A document is adopted only where its schema is valid and its contract major is 1."""
 
     @given_rows(
-        "contract, is_adopted",
-        ("major 1", "walsh-research-blocklist/v1", True),
-        ("major 2", "walsh-research-blocklist/v2", False),
-        ("more before", "xwalsh-research-blocklist/v1", False),
-        ("a long number", 10**400, False),
-    )
-    def test_only_contract_major_1_is_adopted_under_any_schema(self, contract, is_adopted):
-        document = json.loads(blocklist("a.test", contract=contract, schema={}))
-        if is_adopted:
-            assert wr.Blocklist.from_document(document).blocks("a.test")
-        else:
-            with pytest.raises(wr.BlocklistRejected, match="^contract is "):
-                wr.Blocklist.from_document(document)
-
-    @given_rows(
         "changes, reason",
+        ("another major", {"contract": "walsh-research-blocklist/v2"}, "^contract is "),
+        ("more before", {"contract": "xwalsh-research-blocklist/v1"}, "^contract is "),
+        ("a long number", {"contract": 10**400}, "^contract is "),
         ("blocked is an object", {"blocked": {}}, "blocked is {}, want"),
         ("blocked is null", {"blocked": None}, "blocked is None"),
         ("an entry is a number", {"blocked": [1]}, "/blocked/0: domain is None"),
@@ -2019,19 +1903,12 @@ class TestR3c:
         ("the schema fails", {"schema": {"required": ["no"]}}, "validation: /: required"),
         ("no such assertion", {"schema": {"unevaluatedItems": False}}, "validation: it is"),
         ("a malformed schema", {"schema": {"type": 1}}, "validation: it is"),
-        (
-            "an endless schema",
-            {"schema": {"$ref": "#"}},
-            "validation: /: \\$ref: leads back to itself",
-        ),
+        ("an endless schema", {"schema": {"$ref": "#"}}, r"validation: /: \$ref: leads back to"),
         ("a pattern", {"schema": {"pattern": "\\p{L}"}}, "validation: it is malformed.* pattern"),
         (
             "depth",
-            {
-                "blocked": nested(150),
-                "schema": {"properties": {"blocked": {"items": {"minItems": 2}}}},
-            },
-            "validation: /blocked/0: minItems",
+            {"blocked": nested(150), "schema": {"properties": {"blocked": {"minItems": 2}}}},
+            "validation: /blocked: minItems",
         ),
     )
     def test_a_document_that_does_not_hold_is_rejected(self, changes, reason):
@@ -2065,16 +1942,11 @@ class TestR3c:
         assert held.refresh_seconds == 6 * 3600 and held.warnings == ()
 
     def test_a_long_list_takes_bounded_memory(self):
-        entries = [{"domain": f"a{n}.test", "added": "2026-05-23"} for n in range(5_000)]
-        body = blocklist(blocked=entries).encode()
-        del entries
-        tracemalloc.start()
-        try:
-            held = wr.Blocklist.from_document(wr.parse_json(body, "blocklist"))
-            peak, kept = tracemalloc.get_traced_memory()[1], tracemalloc.get_traced_memory()[0]
-        finally:
-            tracemalloc.stop()
-        assert len(held) == 5_000 and held.blocks("www.a777.test")
+        def parse(body):
+            return wr.Blocklist.from_document(wr.parse_json(body, "blocklist"))
+
+        held, kept, peak = traced(parse, blocklist(*[f"a{n}.test" for n in range(5000)]).encode())
+        assert len(held) == 5000 and held.blocks("www.a777.test")
         assert peak < 2.75 * 2**20 and kept < 0.88 * 2**20  # 1.03 without shared texts
 
 
@@ -2152,18 +2024,8 @@ class TestSchema:
         ("maxProperties", {"maxProperties": 1}, {"a": 1, "b": 1}, " maxProperties"),
         ("required", {"items": {"required": ["b"]}}, [{"a": 1}], "/0 required"),
         ("properties", {"properties": {"a/b~": {"type": "null"}}}, {"a/b~": 1}, "/a~1b~0 type"),
-        (
-            "patternProperties",
-            {"patternProperties": {"^a": False}},
-            {"ab": 1},
-            "/ab patternProperties",
-        ),
-        (
-            "additionalProperties",
-            {"additionalProperties": False},
-            {"b": 2},
-            "/b additionalProperties",
-        ),
+        ("some properties", {"patternProperties": {"a": False}}, {"a": 1}, "/a patternProperties"),
+        ("other properties", {"additionalProperties": False}, {"b": 2}, "/b additionalProperties"),
         ("propertyNames", {"propertyNames": {"maxLength": 1}}, {"ab": 1}, " propertyNames"),
         ("dependentRequired", {"dependentRequired": {"a": ["b"]}}, {"a": 1}, " dependentRequired"),
         ("dependentSchemas", {"dependentSchemas": {"a": {"type": "null"}}}, {"a": 1}, " type"),
@@ -2175,15 +2037,7 @@ class TestSchema:
         ("else", {"if": {"type": "null"}, "else": {"minimum": 2}}, 1, " minimum"),
         ("$ref itself", {"$ref": "#/$defs/n", "$defs": {"n": {"type": "null"}}}, 1, " type"),
         ("$ref below", {"type": "array", "items": {"$ref": "#"}}, [[], [[5]]], "/1/0/0 type"),
-        (
-            "an escaped pointer",
-            {
-                "properties": {"a/b%": {"items": {"type": "null"}}},
-                "additionalProperties": {"$ref": "#/properties/a~1b%25"},
-            },
-            {"c": [1]},
-            "/c/0 type",
-        ),
+        ("an escaped $ref", {"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": False}}, 1, " $ref"),
     )
     def test_what_does_not_hold_names_pointer_and_keyword(self, schema, instance, found):
         with pytest.raises(wr.SchemaViolation) as caught:
@@ -2306,12 +2160,7 @@ class TestSchema:
         ("depth and uniqueItems", nested(20_000), {"uniqueItems": True}, False),
         ("deep const", 1, {"const": nested(20_000)}, False),
         ("objects", [{"a": n} for n in range(30_000)], {"uniqueItems": True}, True),
-        (
-            "hashes that collide",
-            [n * (2**61 - 1) for n in range(30_000)],
-            {"uniqueItems": True},
-            True,
-        ),
+        ("equal hashes", [n * (2**61 - 1) for n in range(30_000)], {"uniqueItems": True}, True),
         (
             "members",
             dict.fromkeys(map(str, range(20_000)), 1),
@@ -2343,7 +2192,7 @@ class TestSchema:
 
     def test_a_schema_too_deep_is_refused(self):
         schema = {}
-        for _ in range(100_000):
+        for _ in range(20_000):
             schema = {"not": schema}
         with pytest.raises(wr.UnsupportedSchema):
             wr.validate(1, schema)
@@ -2354,11 +2203,9 @@ class TestSchema:
         ids=range(6),
     )
     def test_what_is_said_of_hostile_names_is_one_line(self, name):
+        nobody = {"additionalProperties": False}
         for instance, schema in (
-            (
-                {name: [{name: name}]},
-                {"additionalProperties": {"items": {"additionalProperties": False}}},
-            ),
+            ({name: [{name: name}]}, {"additionalProperties": {"items": nobody}}),
             (name, {"enum": [name + "!"]}),
             (1, {"properties": {name: {"type": name}}}),
             (1, {"$ref": name}),
@@ -2387,10 +2234,9 @@ class TestSchema:
         b"[" * 9_000,
         b'{"a":' * 9_000,
         b"[" * 10**6,
-        b"9" * 4301,
         b"-" + b"9" * 10**6,
         b"[],{}",
-        ids=range(14),
+        ids=range(13),
     )
     def test_what_is_no_json_is_a_ValueError_that_names_it(self, body):
         began = time.process_time()
@@ -2479,10 +2325,9 @@ class TestR4:
         world.web[B + "robots.txt"] = SLOW
         for number, url in enumerate(urls):
             world.web.update({url: moved(f"{B}{number}"), f"{B}{number}": "x"})
-        done = days(world, 20, urls)
-        assert max(done.values()) - min(done.values()) <= 1 and min(done.values()) >= 8, done
-        at = world.times(B)
-        assert max(len([t for t in at if day <= t / DAY < day + 1]) for day in range(20)) <= 5
+        done = days(world, 10, urls)
+        assert max(done.values()) - min(done.values()) <= 1 and min(done.values()) >= 4, done
+        assert max(Counter(at // DAY for at in world.times(B)).values()) <= 5
 
     def test_a_page_shares_its_host_with_those_who_are_redirected_to_it(self, world):
         urls = [B] + [f"https://s.test/{number}" for number in range(6)]
@@ -2503,15 +2348,9 @@ class TestR4:
     def test_a_second_run_beside_the_first_asks_for_nothing_again(self, world):
         urls = [f"{A}{number}" for number in range(4)]
         world.web.update(dict.fromkeys(urls, "x"))
-        first, second = world.bot(), world.bot()
-        results, runs = [], [first.run(urls), second.run(urls)]
-        while runs:
-            for run in list(runs):
-                result = next(run, None)
-                results.append(result)
-                if result is None:
-                    runs.remove(run)
-        assert sorted(world.asked(A)) == sorted([A + "robots.txt", *urls])
+        runs = [world.bot().run(urls), world.bot().run(urls)]
+        assert len(list(itertools.zip_longest(*runs))) == 4  # a result of each in turn
+        assert sorted(world.asked(A)) == sorted([ROBOTS, *urls])
 
     def test_the_first_request_to_an_unseen_host_is_not_delayed(self, world):
         world.web[A] = "x"
@@ -2532,7 +2371,7 @@ class TestR4:
 
     def test_what_can_wait_for_its_turn_does_not_hurry(self, world):
         """Neither a hop nor a policy document leaves before its turn where the deadline allows."""
-        world.web.update({A: moved("/x"), A + "x": "x", ROBOTS: SLOW.replace("600", "9")})
+        world.web.update({A: moved("/x"), A + "x": "x", ROBOTS: slow(9)})
         bot = world.bot()
         bot.fetch(A)
         assert world.times(A) == pytest.approx([0, 0, 9], abs=0.1)
@@ -2545,14 +2384,13 @@ class TestR4:
         assert robots - world.times(A)[-3] >= 9 and target - robots == pytest.approx(1, abs=0.1)
 
     def test_a_target_that_waits_elsewhere_holds_up_no_other_of_its_host(self, world):
-        world.web.update({A: moved(B), A + "x": "x", B: "y"})
-        world.web[B + "robots.txt"] = SLOW.replace("600", "100")
+        world.web.update({A: moved(B), A + "x": "x", B: "y", B + "robots.txt": slow(100)})
         world.bot().fetch(B)
         ends = {result.url: result.at - NOW for result in world.bot().run([A, A + "x"])}
         assert ends[A] >= 100 and ends[A + "x"] < 10
 
     def test_the_pace_outlives_its_process(self, world):
-        world.web.update({A: "x", ROBOTS: "User-agent: *\nCrawl-delay: 20\n"})
+        world.web.update({A: "x", ROBOTS: slow(20)})
         world.bot().fetch(A)
         world.bot().fetch(A)
         assert world.times(A)[-1] >= 20
@@ -2567,7 +2405,7 @@ class TestR4:
         assert result.ok and world.times(A)[-1] < 10
 
     def test_a_jump_of_the_wall_clock_in_a_run_changes_nothing(self, world):
-        world.web.update({A: "x", ROBOTS: "User-agent: *\nCrawl-delay: 20\n"})
+        world.web.update({A: "x", ROBOTS: slow(20)})
         clock = Clock(world)
         bot = world.bot(clock=clock)
         bot.fetch(A)
@@ -2674,7 +2512,7 @@ class TestPlaces:
     def test_an_always_busy_page_keeps_no_redirected_one_out(self, world, urls, retry_after):
         busy = 429 if retry_after is None else answer(status=429, retry_after=retry_after)
         world.web.update({A: moved(WWW), WWW: "x", WWW + "busy": busy})
-        assert days(world, 12, urls)[A] >= 11
+        assert days(world, 5, urls)[A] >= 4
 
     @pytest.mark.parametrize("is_page_first", [True, False])
     @pytest.mark.parametrize("apexes, delay, step", [(1, 3600, 3600.0), (3, 43200, DAY)])
@@ -2686,8 +2524,8 @@ class TestPlaces:
         world.web.update({WWW + url[9]: "x" for url in urls})
         world.web.update({WWW + "page": "x", WWW + "robots.txt": slow(delay)})
         urls.insert(0 if is_page_first else apexes, WWW + "page")
-        done = days(world, 24, urls, step)
-        assert max(done.values()) <= 1.5 * min(done.values()) and min(done.values()) >= 11, done
+        done = days(world, 12, urls, step)
+        assert max(done.values()) <= 1.5 * min(done.values()) and min(done.values()) >= 5, done
 
     @pytest.mark.parametrize("is_shop_first", [True, False])
     def test_two_hops_within_a_slow_host_keep_no_other_out(self, world, is_shop_first):
@@ -2696,7 +2534,7 @@ class TestPlaces:
         world.web.update({A + "shop": moved(WWW + "shop"), WWW + "shop": "x"})
         world.web.update({WWW + "robots.txt": SLOW, home + "robots.txt": SLOW})
         urls = [A + "shop", home] if is_shop_first else [home, A + "shop"]
-        assert min(days(world, 12, urls).values()) >= 11
+        assert min(days(world, 5, urls).values()) >= 4
 
     def test_a_way_out_of_its_host_and_back_keeps_its_place(self, world):
         """Its queue is its own until it has ended, or the busy page holds it out every day."""
@@ -2724,7 +2562,7 @@ class TestPlaces:
             world.web.update({A + number: moved(WWW + number), WWW + number: "x"})
         world.web.update({B: moved(WWW + "2"), ROBOTS: moved(WWW + "robots.txt")})
         world.web.update({WWW + "robots.txt": moved("/r.txt"), WWW + "r.txt": ""})
-        assert set(days(world, 12, urls, max_wait=max_wait).values()) == {12}
+        assert set(days(world, 4, urls, max_wait=max_wait).values()) == {4}
 
 
 class TestSilence:
@@ -2882,10 +2720,9 @@ class RandomWeb(NamedTuple):
 
 def faults_of_pace(web, hits):
     """Requests to a host less than a second apart, or more than its Crawl-delay permits."""
-    faults, before, owed = [], {}, Counter()
-    by_host: dict[str, list[Hit]] = {}
+    faults, before, owed, by_host = [], {}, Counter(), defaultdict(list)
     for hit in hits:
-        by_host.setdefault(hit.url.split("/")[2], []).append(hit)
+        by_host[hit.url.split("/")[2]].append(hit)
     for host, line in by_host.items():
         for sooner, later in zip(line[1:], line[2:]):  # the first may follow robots.txt at once
             if later.at - sooner.at < 1.0:
@@ -2923,16 +2760,13 @@ class TestRandomWebs:
 
     @pytest.mark.parametrize("seed", [4, 22, 28, 33, 43, 48])
     def test_no_target_starves_and_no_pace_is_broken(self, seed):
-        assert faults_of(seed, 20) == []
-
-
-STARVE_USAGE = "usage: python test_walsh_research.py starve [SEEDS [FIRST]]"
+        assert faults_of(seed, 12) == []
 
 
 def starve(arguments):
     """`python test_walsh_research.py starve [SEEDS [FIRST]]`: sixty random webs, or so many."""
     if len(arguments) > 2 or not all(word.isdigit() for word in arguments):
-        print(STARVE_USAGE, file=sys.stderr)
+        print("usage: python test_walsh_research.py starve [SEEDS [FIRST]]", file=sys.stderr)
         return 2
     count, first = map(int, (arguments + ["60", "0"][len(arguments) :]))
     found = 0
@@ -2942,21 +2776,6 @@ def starve(arguments):
             print(f"{seed}: {fault}", flush=True)
     print(f"{count} random webs, {found} faults")
     return int(found > 0)
-
-
-class TestInteractiveUse:
-    def test_r4_and_r5_are_off_and_r2_and_r3_hold(self, world):
-        tag = "?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3"
-        world.web.update({ROBOTS: SLOW + "Disallow: /no\n", A: "x", A + "busy": 503})
-        world.web[BLOCKLIST_URL + tag] = blocklist("b.test")
-        lines = []
-        bot = world.bot(interactive=True, warn=lines.append)
-        outcomes = [bot.fetch(url).outcome for url in (A, A, A + "busy", A)]
-        assert outcomes == ["fetched", "fetched", "failed", "fetched"]
-        assert bot.fetch(A + "no").gate == "R2" and bot.fetch(B).gate == "R3"
-        assert bot.fetch(A + "busy").attempts == 1
-        assert world.at == NOW and "interactive" in lines[0]
-        assert bot.tag == ("walsh_research", "repl")
 
 
 BESIDE = """
@@ -3164,11 +2983,12 @@ class TestR5:
         if which == "the origin hangs":
             assert result.ok, result
 
-    def test_the_targets_of_a_run_share_the_retries_of_a_document(self, world):
+    @pytest.mark.parametrize("trouble, asked", [(503, 6), (wr.TransportError("reset"), 2)])
+    def test_the_targets_of_a_run_share_the_retries_of_a_document(self, world, trouble, asked):
         hosts = [f"https://h{number}.test/" for number in range(8)]
-        world.web.update({**dict.fromkeys(hosts, "x"), BLOCKLIST_URL: 503})
+        world.web.update({**dict.fromkeys(hosts, "x"), BLOCKLIST_URL: trouble})
         assert {result.outcome for result in world.bot().run(hosts)} == {"fetched"}
-        assert len(world.asked(BLOCKLIST_URL)) == 6
+        assert len(world.asked(BLOCKLIST_URL)) == asked
 
     def test_a_deferral_by_a_document_counts_for_all_that_wait_for_it(self, world):
         world.web.update({ROBOTS: answer(status=503, retry_after=200)})
@@ -3227,10 +3047,9 @@ class TestR5:
         world.web[B] = "x"
         world.bot().fetch(A)
         world.web[BLOCKLIST_URL] = blocklist("b.test")
-        fresh = world.bot(cache_dir=None, clock=None or Clock(world))
-        assert fresh.fetch(B).gate == "R3"
-        for name in (world.folder).glob("blocklist-*"):
-            name.unlink()
+        assert world.bot(cache_dir=None).fetch(B).gate == "R3"
+        for path in world.folder.glob("blocklist-*"):
+            path.unlink()
         result = world.bot().fetch(B)
         assert (result.outcome, result.gate) == ("deferred", "R3") and B not in world.asked()
 
@@ -3325,12 +3144,6 @@ class TestR6:
         assert (feed.kind, feed.url, list(feed.items)) == ("feed", A + "feed", [])
         assert set(world.asked(A)) == {A, A + "robots.txt", A + "llms.txt"}
 
-    def test_a_sub_resource_among_the_targets_is_not_read(self, world):
-        world.web[A] = answer(b"body", content_type="image/png")
-        result = world.bot().fetch(A)
-        assert (result.outcome, result.body, result.sha256) == ("fetched", b"", "")
-        assert not result.read and result.warnings
-
     def test_no_body_reaches_the_disk_or_the_json(self, world):
         secret = "a sentence that must not be kept"
         world.web[A] = answer(f"# T\n{secret}", content_type="text/markdown", etag='"1"')
@@ -3345,7 +3158,7 @@ class TestR6:
         assert [bot.fetch(url).outcome for url in (A, B)] == ["failed", "failed"]
 
     def test_a_long_body_is_read_for_its_meaning_up_to_2_mib(self, world):
-        body = "# T\n" + "x" * (3 * 2**20) + "\n[late](https://l.test/)\n"
+        body = "# T\n" + "x" * 2**21 + "\n[late](https://l.test/)\n"
         world.web[A] = answer(body, content_type="text/markdown")
         result = world.bot().fetch(A)
         assert result.ok and result.bytes == len(body) and not result.links
@@ -3412,13 +3225,11 @@ class TestRequests:
 
     def test_R1_R9_the_headers_of_each_kind(self, world):
         """R1, R9.2: the User-Agent is exact, Markdown comes first, and nothing else is said."""
-        world.web[ORIGIN + "/robots.txt"] = ""
-        world.web[ORIGIN + "/post"] = "text"
+        world.web.update({ORIGIN + "/robots.txt": "", ORIGIN + "/post": "text"})
         assert world.bot().fetch(ORIGIN + "/post").ok
-        agent = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
         accepted = {hit.url[len(ORIGIN) :]: hit.headers.pop("Accept") for hit in world.hits}
-        for hit in world.hits:
-            assert hit.headers == {"Accept-Encoding": "gzip, deflate", "User-Agent": agent}
+        said = {"Accept-Encoding": "gzip, deflate", "User-Agent": TestR1.LITERAL}
+        assert all(hit.headers == said for hit in world.hits)
         assert accepted["/robots.txt"].startswith("text/plain")
         assert accepted[LIST_PATH].startswith("application/json")
         formats = [item.partition(";")[0].strip() for item in accepted["/post"].split(",")]
@@ -3440,16 +3251,17 @@ class TestRequests:
 
         world.web[ORIGIN + "/it"] = script
         result = world.bot().fetch(ORIGIN + "/it")
-        assert wanted == [media_type in READ_TYPES]
-        assert (result.outcome, result.read) == ("fetched", wanted[0])
+        is_read = media_type in READ_TYPES
+        assert wanted == [is_read] and (result.outcome, result.read) == ("fetched", is_read)
+        assert bool(result.body) == bool(result.sha256) == is_read and (is_read or result.warnings)
 
     @pytest.mark.parametrize("label, codec, text", CHARSETS)
     def test_charsets_as_the_web_means_them(self, label, codec, text):
         content_type = f"text/html; charset={label}"
         assert text_of(text.encode(codec), content_type) == text
 
-    @pytest.mark.parametrize("name, body, content_type, text", **named(TEXTS))
-    def test_text_by_mark_then_header_then_own_word(self, name, body, content_type, text):
+    @given_rows("body, content_type, text", *TEXTS)
+    def test_text_by_mark_then_header_then_own_word(self, body, content_type, text):
         assert text_of(body, content_type) == text
 
     @pytest.mark.parametrize("label", MORE_THAN_LETTERS)
@@ -3512,8 +3324,18 @@ class TestR7:
         assert all(A in results[url].reason for url in spellings[1:])
         assert world.asked().count(A) == 1
 
+    def test_who_crashes_on_a_result_meets_it_again_as_fetched(self, world):
+        page = answer("x", etag='"1"')
+        world.web[A] = lambda request: 304 if "If-None-Match" in request.headers else page
+        with pytest.raises(ZeroDivisionError):
+            for result in world.bot().run([A]):
+                1 / 0
+        assert outcomes(world.bot().run([A])) == {A: "skipped"}
+        world.at += 3700
+        assert outcomes(world.bot().run([A])) == {A: "fetched"}
+        world.at += 3700
+        assert outcomes(world.bot().run([A])) == {A: "unchanged"}
 
-DOTS_IN_DISGUISE = ["a\u2488test", "a\u2024b.test", "x\u2025", "\u249b.test", "a.b\u2488c.test"]
 
 RFC_3986 = {
     "g:h": "g:h",
@@ -3533,7 +3355,7 @@ RFC_3986 = {
 class TestUrls:
     """The three spellings of a URL: R7's key, R4's throttle key, the wire form."""
 
-    @pytest.mark.parametrize("host", DOTS_IN_DISGUISE)
+    @given("host", "a\u2488test", "a\u2024b.test", "x\u2025", "\u249b.test", "a.b\u2488c.test")
     @pytest.mark.parametrize("call", [wr.canonical_url, wr.host_key])
     def test_a_letter_that_becomes_a_dot_makes_no_host(self, host, call, world):
         """Else it would slip past its own listing in the blocklist."""
@@ -3547,12 +3369,8 @@ class TestUrls:
         "url, key",
         ("http://example.com:80/", "example.com"),
         ("http://example.com:443/", "example.com:443"),
-        ("https://example.com./", "example.com"),
-        ("https://b\u00fccher.example/", "xn--bcher-kva.example"),
-        ("https://a\u3002test/", "a.test"),
-        ("http://0x7f.1/", "127.0.0.1"),
         ("http://[::ffff:1.2.3.4]:8080/", "1.2.3.4:8080"),
-        ("http://[2001:DB8::0:1]/", "[2001:db8::1]"),
+        ("http://[2001:DB8::0:1]:80/", "[2001:db8::1]"),
     )
     def test_throttle_key(self, url, key):
         assert wr.host_key(url) == key
@@ -3588,20 +3406,6 @@ class TestUrls:
         assert wr.resolve_url("http://a/b/c/d;p?q", reference) == resolved
 
 
-class TestNothingReadIsLost:
-    def test_who_crashes_on_a_result_meets_it_again_as_fetched(self, world):
-        page = answer("x", etag='"1"')
-        world.web[A] = lambda request: 304 if "If-None-Match" in request.headers else page
-        with pytest.raises(ZeroDivisionError):
-            for result in world.bot().run([A]):
-                1 / 0
-        assert outcomes(world.bot().run([A])) == {A: "skipped"}
-        world.at += 3700
-        assert outcomes(world.bot().run([A])) == {A: "fetched"}
-        world.at += 3700
-        assert outcomes(world.bot().run([A])) == {A: "unchanged"}
-
-
 class TestR8:
     """A source is asked once an hour at most, whatever came of it."""
 
@@ -3629,8 +3433,7 @@ class TestR8:
         assert sorted(again.values()) == ["fetched", "skipped"]
 
     def test_a_source_with_a_time_is_due_then_and_not_asked_before(self, world):
-        world.web[A] = moved(B)
-        world.web[B] = [answer(status=429, retry_after=600), "x"]
+        world.web.update({A: moved(B), B: [answer(status=429, retry_after=600), "x"]})
         list(world.bot().run([A]))
         asked = len(world.asked(A))
         world.at += 300
@@ -3764,7 +3567,7 @@ class TestR10:
         assert world.bot(warn=lines.append).fetch(B).gate == "R3"
         assert "schema" in " ".join(lines)
 
-    @pytest.mark.parametrize("schema", [404, "true", "[]", '{"$dynamicRef": "#x"}', '{"type": 1}'])
+    @given("schema", 404, "", "{", "true", "[]", '{"$dynamicRef": "#x"}', '{"type": 1}')
     def test_without_a_schema_nothing_is_adopted(self, world, schema):
         world.web.update({BLOCKLIST_URL: blocklist("a.test", schema=None), A: "x"})
         world.web[SCHEMA_URL] = schema
@@ -3794,8 +3597,6 @@ class TestR10:
 
     @given_rows(
         "inline, standalone, is_adopted",
-        ("inline alone", ACCEPTS, None, True),
-        ("inline refuses", REFUSES, None, False),
         ("inline before the standalone", ACCEPTS, REFUSES, True),
         ("inline refuses first", REFUSES, ACCEPTS, False),
         ("standalone where inline is null", None, ACCEPTS, True),
@@ -3813,25 +3614,6 @@ class TestR10:
         else:
             with pytest.raises(wr.BlocklistRejected):
                 wr.Blocklist.from_document(document, standalone)
-
-    @given(
-        "body, is_schema",
-        (b"{}", True),
-        (b'{"type":"object"}', True),
-        (b"true", False),
-        (b"[]", False),
-        (b"{", False),
-        (b"", False),
-        (b'{"type":1}', False),
-        (b'{"$dynamicRef":"#"}', False),
-        ids=repr,
-    )
-    def test_a_standalone_schema_is_an_object_that_can_be_applied(self, body, is_schema):
-        if is_schema:
-            assert wr.parse_schema(body) == json.loads(body)
-        else:
-            with pytest.raises(ValueError):
-                wr.parse_schema(body)
 
 
 PLAIN = {"at": 1.5, "body": b"\x00\xff", "text": "\u00e9", "list": [1, None, True], "": {}}
@@ -3923,7 +3705,7 @@ HOSTILE_PICKLES = {
     "an empty stack": b".",
     "nothing": b"",
     "an endless length": b"\x80\x04\x8e" + b"\xff" * 8 + b".",
-    "lists in lists": b"\x80\x04" + b"]" * 90_000 + b".",
+    "lists in lists": b"\x80\x04" + b"]" * 9000 + b".",
     "a list as a key": b"\x80\x04}]Ns.",
 }
 
@@ -4066,6 +3848,8 @@ class TestR11:
             cache = disk.cache()
             cache.load("robots", "old")
             for kind in ("robots", "blocklist"):
+                # R3b: else a sick disk would look like the first fetch of the blocklist.
+                assert cache.exists(kind, "x") is (call == "lstat")
                 cache.store(kind, "x", PLAIN)
                 assert cache.load(kind, "x") == (None if call == "lstat" else PLAIN)
                 assert cache.exists(kind, "x")
@@ -4083,11 +3867,6 @@ class TestR11:
         assert not cache.store(kind, "a", "new")
         assert cache.load(kind, "a") == found and disk.load(kind, "a") == "old"
         assert disk.files("tmp") == [] and len(disk.lines) == 1
-
-    def test_what_cannot_be_looked_at_counts_as_there(self, disk, monkeypatch):
-        """R3b: else a sick disk would look like the first fetch of the blocklist."""
-        monkeypatch.setattr(os, "lstat", raising(OSError(errno.EIO, "sick")))
-        assert disk.cache().exists("blocklist", "x")
 
     def test_without_a_folder_it_works_in_memory(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -4145,8 +3924,7 @@ class TestR11:
         )
         child.communicate(timeout=60)
         assert child.returncode == -signal.SIGKILL
-        expected = "new" * 99999 if call == "unlink" else "old"
-        assert disk.load("blocklist") == expected and disk.lines == []
+        assert disk.load("blocklist") == "old" and disk.lines == []
         assert all(file.name.startswith("tmp-") for file in set(disk.files()) - {disk.file("b*")})
 
     def test_writers_beside_each_other_leave_a_whole_entry(self, disk):
@@ -4427,14 +4205,13 @@ class TestGates:
     """spec 7: the order, and what a Decision says."""
 
     def test_the_order_is_r3_address_r2_r4(self, world):
-        world.web.update({ROBOTS: CLOSED, BLOCKLIST_URL: blocklist("b.test")})
+        listed, private = "http://10.0.0.1/", "http://10.0.0.2/"
+        world.web.update({ROBOTS: CLOSED, BLOCKLIST_URL: blocklist("b.test", "10.0.0.1")})
+        world.web[B + "robots.txt"] = CLOSED
         bot = world.bot(max_wait=0)
-        gates = {
-            url: bot.may_fetch(url, wait=False).gate
-            for url in (B, "http://192.168.0.1/", A, "https://c.test/")
-        }
-        assert list(gates.values()) == ["R3", "address", "R2", None]
-        assert not world.asked("b.test") and not world.asked("192.168")
+        gates = [bot.may_fetch(url, wait=False).gate for url in (B, listed, private, A, WWW)]
+        assert gates == ["R3", "R3", "address", "R2", None]
+        assert not world.asked("b.test") and not world.asked("10.0")
 
     def test_a_denied_target_waits_for_no_pace(self, world):
         world.web[ROBOTS] = "User-agent: *\nDisallow: /no\nCrawl-delay: 100\n"
@@ -4463,6 +4240,16 @@ class TestGates:
         assert shown["gate"] == "R2" and shown["verdict"] == "disallowed_explicit"
         assert shown["crawl_delay"] == 2.0 and shown["recommendation"] == "not_recommended"
 
+    def test_a_verdict_has_its_recommendation(self):
+        assert {str(verdict): verdict.recommendation for verdict in wr.Verdict} == {
+            "allowed_explicit": "recommended",
+            "allowed_implicit": "recommended",
+            "disallowed_explicit": "not_recommended",
+            "unknown_unreachable": "unknown_do_not_fetch_by_default",
+            "unknown_parse_error": "allowed_but_warn",
+            "skipped_by_user_policy": "recommended",
+        }
+
     @given("url", "", "ftp://a.test/", "//a.test", "https://", "a b", "https://u:p@a.test/")
     def test_a_bad_target_is_a_failure_and_no_request(self, world, url):
         result = world.bot().fetch(url)
@@ -4477,7 +4264,6 @@ class TestRedirects:
         world.web.update({f"{A}{n}": moved(f"/{n + 1}") for n in range(20)})
         world.web[A + "10"] = "x"
         assert world.bot().fetch(A + "0").ok
-        result = world.bot(cache_dir=None).fetch(A + "11")
         world.web[A + "10"] = moved("/11")
         result = world.bot(cache_dir=None).fetch(A + "0")
         assert result.outcome == "failed" and len(result.redirects) == 10 and result.attempts == 11
@@ -4604,6 +4390,19 @@ class TestFetchAndRun:
         assert min(gaps(world.times(A)[1:])) >= 1.0
         assert world.asked().count(ROBOTS) == 1
 
+    def test_r4_and_r5_are_off_at_a_prompt_and_r2_and_r3_hold(self, world):
+        tag = "?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3"
+        world.web.update({ROBOTS: SLOW + "Disallow: /no\n", A: "x", A + "busy": 503})
+        world.web[BLOCKLIST_URL + tag] = blocklist("b.test")
+        lines = []
+        bot = world.bot(interactive=True, warn=lines.append)
+        outcomes = [bot.fetch(url).outcome for url in (A, A, A + "busy", A)]
+        assert outcomes == ["fetched", "fetched", "failed", "fetched"]
+        assert bot.fetch(A + "no").gate == "R2" and bot.fetch(B).gate == "R3"
+        assert bot.fetch(A + "busy").attempts == 1
+        assert world.at == NOW and "interactive" in lines[0]
+        assert bot.tag == ("walsh_research", "repl")
+
     def test_a_fetch_inside_a_run_does_not_hang(self, world):
         world.web.update({A: "x", B: "x", A + "in": "y"})
         world.web[B + "robots.txt"] = [answer(status=503, retry_after=60), ""]
@@ -4617,12 +4416,12 @@ class TestFetchAndRun:
         assert result.no_ai_input and "ai-input=no" in " ".join(result.warnings)
 
     def test_a_long_run_is_as_fast_as_its_pace(self, world):
-        hosts = [f"https://h{number}.test/" for number in range(20)]
-        urls = [f"{host}{number}" for host in hosts for number in range(50)]
+        hosts = [f"https://h{number}.test/" for number in range(9)]
+        urls = [f"{host}{number}" for host in hosts for number in range(20)]
         world.web.update(dict.fromkeys(urls, "x"))
         done = list(world.bot(cache_dir=None).run(urls))
         assert {result.outcome for result in done} == {"fetched"}
-        assert world.at - NOW <= 49 * 1.01
+        assert world.at - NOW <= 19 * 1.01
 
     def test_a_host_that_refuses_connections_failed_whatever_the_patience(self, world):
         result = world.bot(transport=Unsent(world, "b.test"), max_wait=0).fetch(B)
@@ -4658,24 +4457,26 @@ class Refusal(Exception):
         self.is_own = is_own  # the hold was set by the very URL that must wait for its end
 
 
-class Known:
-    """What the oracle knows of a host, a document or a target: whatever it is told."""
+class Host:
+    """What the oracle knows of a host."""
 
-    def __init__(self, **facts):
-        self.__dict__.update(facts)
+    last = target = held = LONG_AGO
+    owed, is_new, by = 0.0, False, ""
 
 
-def a_document():
-    return Known(
-        value=None,
-        checked=LONG_AGO,
-        due=None,
-        since=None,
-        failures=0,
-        held=False,
-        waits=LONG_AGO,
-        sent={},
-    )
+class Document:
+    """What it knows of a list or a robots.txt."""
+
+    value = due = since = None
+    checked = waits = LONG_AGO
+    failures, held, sent = 0, False, {}
+
+
+class Source:
+    """What it knows of a target."""
+
+    asked = due = LONG_AGO
+    gate, url, sent = None, "", {}
 
 
 def validators_in(headers):
@@ -4692,29 +4493,26 @@ class Oracle:
     def __init__(self, reply):
         self.reply = reply  # of URL and validators: status, headers, body
         self.at = NOW
-        self.hosts, self.files, self.sources, self.list = {}, {}, {}, a_document()
-
-    def host(self, url):
-        fresh = Known(last=LONG_AGO, target=LONG_AGO, owed=0.0, is_new=False, held=LONG_AGO, by="")
-        return self.hosts.setdefault(url.split("/")[2], fresh)
-
-    def file(self, site):
-        return self.files.setdefault(site, a_document())
+        self.new_process(has_disk=False)
 
     def new_process(self, has_disk):
         """Who has a list on disk has all that was known; who has none asks for it at its start."""
         if not has_disk:
-            self.hosts, self.files, self.sources = {}, {}, {}
+            self.hosts, self.files = defaultdict(Host), defaultdict(Document)
+            self.sources = defaultdict(Source)
         if not has_disk or self.list.value is None:
-            self.list = a_document()
+            self.list = Document()
         for file in self.files.values():
             file.waits = LONG_AGO
+
+    def host(self, url):
+        return self.hosts[url.split("/")[2]]
 
     # R4, R5: the one rule of pace.
 
     def interval(self, url):
         host = url.split("/")[2]
-        rules = [self.file(f"{scheme}://{host}").value for scheme in ("http", "https")]
+        rules = [self.files[f"{scheme}://{host}"].value for scheme in ("http", "https")]
         return max([1.0] + [delay for _, delay in filter(None, rules)])
 
     def start(self, url, may_owe):
@@ -4762,7 +4560,7 @@ class Oracle:
         if kind == "robots":
             return False
         site, path = "/".join(url.split("/")[:3]), "/" + url.split("/", 3)[3]
-        file = self.file(site)
+        file = self.files[site]
         if not file.checked <= self.at < (file.due or file.checked + DAY):
             self.ask_robots(site, file)
             return True
@@ -4773,49 +4571,48 @@ class Oracle:
 
     def walk(self, kind, url, validators, owner, tries=6):
         """The last answer, and the URL that gave it. `owner` is the URL of the validators."""
-        may_owe = A_PAGE if kind == "page" else A_POLICY
-        passed, tried, status = [url], 0, None
-        while True:
-            try:
+        passed, status = [url], None
+        first, hop = (A_PAGE, A_HOP) if kind == "page" else (A_POLICY, A_POLICY)
+        may_owe, tried = first, 0
+        try:
+            while True:
                 while self.gate(kind, url) or self.pause(url, may_owe):
                     pass
-            except Refusal as refusal:
-                refusal.is_hop, refusal.status = len(passed) > 1, status
-                raise
-            status, headers, body = self.send(url, may_owe, validators if url == owner else {})
-            if kind == "page":
-                self.attempts += 1
-                self.source.asked, self.source.due = self.at, LONG_AGO
-            may_owe = A_PAGE if kind == "page" else A_POLICY
-            if status == 302:
-                if len(passed) > (10 if kind == "page" else 5) or headers["location"] in passed:
-                    return status, headers, body, url
-                url = headers["location"]
-                passed.append(url)
-                may_owe = A_HOP if kind == "page" else A_POLICY
-            elif status in (429, 503) and tries > 1:
-                tried += 1
-                seconds = float(headers.get("retry-after", min(60, 2 ** (tried - 1))))
-                if tried == tries:
-                    seconds = max(3600.0, float(headers.get("retry-after", 0)))
-                host = self.host(url)
-                if self.at + seconds > host.held:
-                    host.held, host.by = self.at + seconds, url
-                if tried == tries:
-                    refusal = Refusal("failed", "R5", host.held, True)
-                    refusal.is_hop, refusal.status = len(passed) > 1, status
-                    raise refusal
-            elif status == 0 and tried < (tries - 1 if kind == "page" else 1):
-                again, start = self.at + 2.0**tried, self.start(url, may_owe)
-                if again > self.deadline and kind != "page":
-                    return status, headers, body, url
-                if again > self.deadline:
-                    gate = "R4" if start > max(again, self.host(url).held) else "R5"
-                    raise Refusal("deferred", gate, max(again, start))
-                tried += 1
-                self.at = again
-            else:
-                return status, headers, body, url
+                status, headers, body = self.send(url, may_owe, validators if url == owner else {})
+                if kind == "page":
+                    self.attempts += 1
+                    self.source.asked, self.source.due = self.at, LONG_AGO
+                may_owe = first
+                if status == 302:
+                    if len(passed) > (10 if kind == "page" else 5) or headers["location"] in passed:
+                        break
+                    url, may_owe = headers["location"], hop
+                    passed.append(url)
+                elif status in (429, 503) and tries > 1:
+                    tried += 1
+                    seconds = float(headers.get("retry-after", min(60, 2 ** (tried - 1))))
+                    if tried == tries:
+                        seconds = max(3600.0, float(headers.get("retry-after", 0)))
+                    host = self.host(url)
+                    if self.at + seconds > host.held:
+                        host.held, host.by = self.at + seconds, url
+                    if tried == tries:
+                        raise Refusal("failed", "R5", host.held, True)
+                elif status == 0 and tried < (tries - 1 if kind == "page" else 1):
+                    again, start = self.at + 2.0**tried, self.start(url, may_owe)
+                    if again > self.deadline and kind == "page":
+                        gate = "R4" if start > max(again, self.host(url).held) else "R5"
+                        raise Refusal("deferred", gate, max(again, start))
+                    if again > self.deadline:
+                        break
+                    tried += 1
+                    self.at = again
+                else:
+                    break
+        except Refusal as refusal:
+            refusal.is_hop, refusal.status = len(passed) > 1, status
+            raise
+        return status, headers, body, url
 
     # R3, R10, R12: the list; R2: a robots.txt.
 
@@ -4864,7 +4661,7 @@ class Oracle:
                 file.sent = validators_in(headers) if end == url else {}
             file.since, file.failures, file.held = None, 0, False
         elif status < 500 and status != 429 and status:
-            self.files[site] = a_document()
+            self.files[site] = Document()
             self.files[site].checked = self.at
         else:
             file.due, file.failures = due or self.at + 300, file.failures + 1
@@ -4879,8 +4676,7 @@ class Oracle:
         """Outcome, gate, requests for it, and where it ended."""
         self.asked, self.attempts, self.own_at = [], 0, LONG_AGO
         self.deadline = self.at + 300
-        unknown = Known(asked=LONG_AGO, due=LONG_AGO, gate=None, url="", sent={})
-        source = self.source = self.sources.setdefault(url, unknown)
+        source = self.source = self.sources[url]
         is_due = source.asked < source.due <= self.at
         if not is_due and 0 <= self.at - source.asked < min_age:
             is_put_off = source.due > self.at and source.gate
@@ -4971,8 +4767,8 @@ class ChangingWeb:
         return answered
 
 
-def clause_of(found, wanted, requests, asked):
-    """What a difference breaks, by what differs first."""
+def broken_clause(found, wanted, requests, asked):
+    """What a difference breaks, by what differs first; "" where nothing does."""
     for one, two in itertools.zip_longest(requests, asked, fillvalue=(0.0, "", {})):
         if one[1] != two[1]:
             urls = one[1] + two[1]
@@ -4981,7 +4777,7 @@ def clause_of(found, wanted, requests, asked):
             return "R4, R5: the second"
         if one[2] != two[2]:
             return "R7"
-    return found[1] or wanted[1] or "R8"
+    return "" if found == wanted else found[1] or wanted[1] or "R8"
 
 
 def oracle(arguments):
@@ -4992,7 +4788,7 @@ def oracle(arguments):
     return int(bool(differences))
 
 
-def beside_the_oracle(seed, folder=None, rounds=12):
+def beside_the_oracle(seed, folder):
     """A random walk of the bot, and of the oracle in the same world: "", or what differs."""
     dice = random.Random(seed)
     world, web = World(folder), ChangingWeb(dice)
@@ -5000,8 +4796,8 @@ def beside_the_oracle(seed, folder=None, rounds=12):
     oracle = Oracle(web.reply)
     options = {"rand": lambda: 1.0, "warn": lambda line: None}
     bot = world.bot(**options)
-    for number in range(4 * rounds):
-        for _ in range(3 * (number % 4 == 0)):
+    for number in range(48):
+        for _ in range(0 if number % 4 else 3):
             web.change()
         world.at += dice.choice([0, 0, 1, 23, 190, 410, 3700, 30_000, DAY, 8 * DAY])
         if dice.random() < 0.2:
@@ -5015,10 +4811,8 @@ def beside_the_oracle(seed, folder=None, rounds=12):
         [result] = bot.run([url], min_age) if min_age else [bot.fetch(url)]
         found = result.outcome, result.gate, result.attempts
         requests = [(hit.at - NOW, hit.url, conditions(hit.headers)) for hit in world.hits]
-        is_early = any(abs(one[0] - two[0]) > 0.4 for one, two in zip(requests, oracle.asked))
-        same = [row[1:] for row in requests] == [row[1:] for row in oracle.asked]
-        if found != wanted or is_early or not same:
-            clause = clause_of(found, wanted, requests, oracle.asked)
+        clause = broken_clause(found, wanted, requests, oracle.asked)
+        if clause:
             lines = [f"{clause}: walk {seed}, step {number}: {url}, {result.reason}"]
             lines += [f"found {found}", *map(str, requests)]
             lines += [f"want {wanted}", *map(str, oracle.asked)]
@@ -5038,10 +4832,11 @@ def walks(first, count):
 class TestOracle:
     """The bot makes the requests that a second one makes, which the specification's words wrote."""
 
-    @pytest.mark.parametrize("first", range(0, 60, 15))
-    def test_random_walks_are_as_the_oracle_takes_them(self, monkeypatch, first):
+    @pytest.mark.parametrize("seed", [*range(20), 28, 40, 41, 48])
+    def test_random_walks_are_as_the_oracle_takes_them(self, monkeypatch, seed):
+        """The last four notice what breaks seldom."""
         monkeypatch.setattr(os, "fsync", lambda file: None)
-        assert next(walks(first, 15), "") == ""
+        assert next(walks(seed, 1), "") == ""
 
     def test_a_difference_is_named_by_what_differs(self, monkeypatch):
         said = set()
@@ -5098,11 +4893,7 @@ MARKDOWN = [
     ("tags and less-than signs in a comment", f"x <!-- < <b>[a]({U})</b> --> [b]({V})", [("b", V)]),
     ("a comment that begins twice", f"x <!-- [a]({U}) <!-- [a]({U}) --> [b]({V})", [("b", V)]),
     ("a comment that ends as another begins", f"x <!-- [a]({U}) <!--> [b]({V})", [("b", V)]),
-    (
-        "what two comments hide elsewhere",
-        f"x <!--[if !a]><!--> [b]({V}) <!--<![endif]-->",
-        [("b", V)],
-    ),
+    ("what two comments hide elsewhere", f"x <!--[if a]><!--> [b]({V}) <!--<![e]-->", [("b", V)]),
     ("a comment between unmatched back-ticks", f"`` <!-- ` --> [b]({V})", [("b", V)]),
     ("a tag holds brackets in quotes", f"x <b t='[a]({U})'> [b]({V})", [("b", V)]),
     ("a sign that is no tag", f"if a <b see [a]({U}) -> c", [("a", U)]),
@@ -5136,6 +4927,16 @@ def links_of(text):
     return [tuple(link) for link in wr.markdown_links(text)]
 
 
+FEW = 500
+
+
+@pytest.fixture
+def few_are_listed(monkeypatch):
+    """The bound of 50,000 entries or links, which takes long to reach, is FEW."""
+    assert wr.MAX_LISTED_ENTRIES == 50_000
+    monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", FEW)
+
+
 class TestMarkdown:
     """R9: inline links of Markdown, and nothing of what is code or an image."""
 
@@ -5161,13 +4962,13 @@ class TestMarkdown:
         url = U + "?code=" + "a" * 9000
         assert links_of(f"# T\n- [a]({url})\n- [b](/relative)") == [("a", url)]
 
-    def test_50000_links_are_kept_and_no_more(self):
-        text = "\n\n".join(f"[]({U}{n:x})" for n in range(50_001))
-        assert len(links_of(text)) == 50_000
+    def test_50000_links_are_kept_and_no_more(self, few_are_listed):
+        text = "\n\n".join(f"[]({U}{n})" for n in range(FEW + 1))
+        assert len(links_of(text)) == FEW
 
-    def test_5000_links_are_5000(self):
-        text = " ".join(f"[a{n}]({U}{n})" for n in range(5000))
-        assert links_of(text) == [(f"a{n}", f"{U}{n}") for n in range(5000)]
+    def test_1500_links_of_a_paragraph_are_1500(self):
+        text = " ".join(f"[a{n}]({U}{n})" for n in range(1500))
+        assert links_of(text) == [(f"a{n}", f"{U}{n}") for n in range(1500)]
 
     def test_the_title_is_the_first_heading_of_the_first_level(self, world):
         url = "https://a.test/x"
@@ -5251,8 +5052,8 @@ class TestLlmsTxt:
         assert {link.section for link in document.links} == {"S"}
 
     def test_a_long_base_fills_no_memory(self):
-        text = "".join(f"- [a]({n})\n" for n in range(1500))
         for length in (60_000, 15_000):
+            text = "".join(f"- [a]({n})\n" for n in range(24 * 2**20 // length))
             base = "https://x.test/" + "a" * length + "/"
             assert peak_bytes(wr.parse_llms_txt, text, base) < 20 * 2**20
 
@@ -5328,12 +5129,12 @@ class TestPages:
 
     @given(
         "html",
-        "<meta " + "".join(f"a{n:x}='b' " for n in range(8000)) + ">",
-        "<meta " + "".join(f"a{n:x}=b " for n in range(8000)) + ">",
-        "<link href=/a rel='" + "a " * 30_000 + "'>",
-        "<meta name=robots content=noai>" * 3000,
-        "<link rel=alternate type=application/rss+xml href=/a>" * 2000,
-        "<title>" + "a" * 90_000,
+        "<meta " + "".join(f"a{n:x}='b' " for n in range(3000)) + ">",
+        "<meta " + "".join(f"a{n:x}=b " for n in range(3000)) + ">",
+        "<link href=/a rel='" + "a " * 15_000 + "'>",
+        "<meta name=robots content=noai>" * 1000,
+        "<link rel=alternate type=application/rss+xml href=/a>" * 600,
+        "<title>" + "a" * 45_000,
         ids=["attributes", "unquoted", "labels", "directives", "feeds", "title"],
     )
     def test_a_hostile_head_takes_little_memory(self, html):
@@ -5382,8 +5183,8 @@ RSS_10 = b"""<?xml version="1.0" encoding="iso-8859-1"?>
 RSS_091 = b"""<?xml version="1.0"?><!-- <rss> -->
 <!DOCTYPE rss PUBLIC "-//Netscape//DTD RSS 0.91//EN" "http://n.test/rss-0.91.dtd" 
 [<!ELEMENT a ANY>]>
-<rss version="0.91"><channel><title>Old&nbsp;One &eacute;</title><link>http://o.test/</link>
-<item><title>One</title><link>http://o.test/1</link></item></channel></rss>"""
+<rss version="0.91"><channel><title>O&nbsp;&eacute;</title><link>http://o.t/</link>
+<item><title>1</title><link>http://o.test/1</link></item></channel></rss>"""
 
 ATOM_10 = b"""<feed xmlns="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/">
 <title type="text">dive &lt;b&gt; in</title><id>tag:a.test,2003:3</id>
@@ -5407,20 +5208,12 @@ ATOM_03 = b"""<feed version="0.3" xmlns="http://purl.org/atom/ns#"><title>Zero t
 PREFIXED = b"""<x:feed xmlns:x="http://www.w3.org/2005/Atom"><x:title>P</x:title><x:entry>
 <x:title>E</x:title><x:link href="http://p.test/1"/><x:id>urn:1</x:id></x:entry></x:feed>"""
 
-JSON_FEED = json.dumps(
-    {
-        "version": "https://jsonfeed.org/version/1.1",
-        "title": "J",
-        "home_page_url": "http://j.test/",
-        "items": [
-            {"id": 7, "url": "http://j.test/7", "title": "7 & <i>", "date_published": "2020-08-07"},
-            {"id": "http://j.test/8", "date_modified": "2020-08-07T11:44:36-05:00"},
-            {"id": 2.5, "external_url": "/nine", "title": None, "url": ["/"]},
-            {"title": "\ud800\x1b[2J"},
-            "no item",
-        ],
-    }
-).encode()
+JSON_FEED = rb"""{"version": "https://jsonfeed.org/version/1.1", "title": "J",
+"home_page_url": "http://j.test/", "items": [
+{"id": 7, "url": "http://j.test/7", "title": "7 & <i>", "date_published": "2020-08-07"},
+{"id": "http://j.test/8", "date_modified": "2020-08-07T11:44:36-05:00"},
+{"id": 2.5, "external_url": "/nine", "title": null, "url": ["/"]},
+{"title": "\ud800\u001b[2J"}, "no item"]}"""
 
 FEEDS = {
     "RSS 2.0": (
@@ -5437,11 +5230,7 @@ FEEDS = {
         ("rss", "XML.com", "http://x.test/"),
         [("\u00e9t\u00e9", "http://x.test/1.html", "http://x.test/1", "2002-09-12T08:00:00Z")],
     ),
-    "RSS 0.91": (
-        RSS_091,
-        ("rss", "Old One \u00e9", "http://o.test/"),
-        [("One", "http://o.test/1", "", "")],
-    ),
+    "RSS 0.91": (RSS_091, ("rss", "O \u00e9", "http://o.t/"), [("1", "http://o.test/1", "", "")]),
     "Atom 1.0": (
         ATOM_10,
         ("atom", "dive <b> in", "http://a.test/"),
@@ -5487,8 +5276,6 @@ DATES = {
     "20031231": "2003-12-31T00:00:00Z",
     "2003-12-31Z": "2003-12-31T00:00:00Z",
     "1 jan 2004" + " " * 4000 + "!": "2004-01-01T00:00:00Z",
-}
-DATES |= {
     "2004-02-29T24:00:00Z": "2004-03-01T00:00:00Z",  # ISO 8601, which Python 3.14 reads
     "2004-12-31T24:00+02:00": "2004-12-31T22:00:00Z",
 }
@@ -5644,11 +5431,11 @@ class TestFeeds:
         "rest",
         "<a>" * 300,
         "".join(f"<a{n}/>" for n in range(9000)),
-        f"<a b='{'c' * 400_000}'/>" + "<d/>" * 40_000,
-        "<item/>" * 60_000,
+        f"<a b='{'c' * 400_000}'/>" + "<d/>" * 10_000,
+        "<item/>" * FEW,
         ids=["depth", "names", "a tag", "empty items"],
     )
-    def test_a_feed_beyond_a_bound_keeps_what_came_before(self, rest):
+    def test_a_feed_beyond_a_bound_keeps_what_came_before(self, few_are_listed, rest):
         head = "<rss><channel><item><title>first</title></item>"
         feed = wr.parse_feed(f"{head}{rest}</channel></rss>")
         assert [item.title for item in feed.items] == ["first"] and feed.warning
@@ -5658,7 +5445,7 @@ class TestFeeds:
     )
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
-        body = (prefix + "\U0001f600" + part * (2**14 // len(part))).encode()
+        body = (prefix + "\U0001f600" + part * (2**12 // len(part))).encode()
         assert peak_bytes(wr.parse_feed, body) < 144 * len(body)
 
     @given(
@@ -5669,23 +5456,23 @@ class TestFeeds:
         ('{"version":"https://jsonfeed.org/version/1.1","items":[', '{"id":"1","url":"/1"},'),
     )
     def test_one_wide_letter_makes_no_second_wide_text(self, head, part):
-        body = (head + "\U0001f600" + part * (2**18 // len(part))).encode()
+        body = (head + "\U0001f600" + part * (2**16 // len(part))).encode()
         assert peak_bytes(wr.parse_feed, body) < 9 * len(body)
 
     def test_json_of_too_many_values_is_refused_before_it_takes_memory(self):
-        body = b'{"version":"https://jsonfeed.org/version/1.1","x":[' + b"1e9," * 60_000 + b"1]}"
+        body = b'{"version":"https://jsonfeed.org/version/1.1","x":[' + b"1e9," * 50_000 + b"1]}"
         assert peak_bytes(wr.parse_feed, body) < 3 * len(body)
-        with pytest.raises(ValueError, match="60001 values, want at most 50000"):
+        with pytest.raises(ValueError, match="50001 values, want at most 50000"):
             wr.parse_feed(body)
 
-    def test_a_thousand_predefined_references_are_no_slips(self, monkeypatch):
+    def test_a_thousand_predefined_references_are_no_slips(self):
         words = "&lt;p&gt;&amp;&quot;&apos;" * 5000
         first = f"<title>t</title><description>{words}</description>"
         feed = wr.parse_feed(rss(first, "<title>&nbsp;b</title>"))
         assert [item.title for item in feed.items] == ["t", "b"] and not feed.warning
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
-        entries = ["<link href='x'/>"] * 8000
+        entries = ["<link href='x'/>"] * 3500
         body = atom(*entries).replace("<feed", f"<feed xml:base='http://h.test/{'a' * 4000}/'", 1)
         feed = wr.parse_feed(body)
         assert "entries" in feed.warning
@@ -5742,7 +5529,7 @@ class TestSitemaps:
     @pytest.mark.parametrize("cut", [-60, -20, -3])
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
     def test_one_that_breaks_gives_the_entries_before(self, pack, cut):
-        urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(5000))
+        urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(1000))
         found = wr.parse_sitemap(pack(b"<urlset>" + urls + b"</urlset>")[:cut])
         assert found.entries[0].url == "http://s.test/0" and found.warning
 
@@ -5755,27 +5542,26 @@ class TestSitemaps:
         line = "http://s.test/" + "a" * 49
         for end in ("\n", "\r\n", "\r"):
             for before in range(3):
-                body = ("#" * before + "\n" + end.join([line] * 5000)).encode()
-                assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 5000
+                body = ("#" * before + "\n" + end.join([line] * 1000)).encode()
+                assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 1000
 
-    def test_50000_entries_are_read_and_no_more(self):
-        found = wr.parse_sitemap("http://s.test/\n" * 50_000)
-        assert len(found.entries) == 50_000 and found.warning == ""
+    def test_50000_entries_are_read_and_no_more(self, few_are_listed):
+        found = wr.parse_sitemap("http://s.test/\n" * FEW)
+        assert len(found.entries) == FEW and found.warning == ""
         entry = "<url><loc>http://s.test/</loc></url>"
-        found = wr.parse_sitemap(f"<urlset>{entry * 50_001}</urlset>")
-        assert len(found.entries) == 50_000 and "50000 entries" in found.warning
+        found = wr.parse_sitemap(f"<urlset>{entry * (FEW + 1)}</urlset>")
+        assert len(found.entries) == FEW and f"{FEW} entries" in found.warning
 
     @given(
-        "head, unit, mebibytes",
-        ("<urlset><url><loc>http://s.test/</loc></url><url><loc>", "a", 60),
-        ("http://s.test/\n", "a\n", 2),
+        "head, more, times",
+        (b"<urlset><url><loc>http://s.test/</loc></url><url><loc>", b"a" * 2**20, 51),
+        (b"http://s.test/\n", b"a\n" * 10_000, 6),
     )
-    def test_a_gzip_bomb_is_cut_and_stays_small(self, head, unit, mebibytes):
-        text = head + unit * (mebibytes * 2**20 // len(unit))
-        bomb = gzip.compress(text.encode() + b"</urlset>", 1)
-        results = []
-        assert peak_bytes(lambda: results.append(wr.parse_sitemap(bomb))) < 8 * 2**20
-        assert results[0].entries[0].url == "http://s.test/" and results[0].warning
+    def test_a_gzip_bomb_is_cut_and_stays_small(self, head, more, times):
+        bomb = gzip.compress(head) + gzip.compress(more) * times
+        found, _, peak = traced(wr.parse_sitemap, bomb)
+        assert found.entries[0].url == "http://s.test/" and "cut" in found.warning
+        assert peak < 8 * 2**20
 
     def test_elements_without_end_are_cut(self, monkeypatch):
         monkeypatch.setattr(wr, "MAX_XML_COUNTS", (1000, *wr.MAX_XML_COUNTS[1:]))
@@ -5826,41 +5612,39 @@ class TestReadings:
         told = [line for line in result.warnings if line.startswith("not a feed: ")]
         assert result.ok and len(told) == len(result.warnings) == warnings
 
-    @pytest.mark.parametrize("kind", ["urlset", "text", "feed", "llms.txt", "markdown"])
-    def test_discovery_reads_two_mebibytes_and_says_so(self, world, kind, monkeypatch):
-        limit = 2**21 if kind == "text" else 2**17
-        monkeypatch.setattr(wr, "MAX_READ_BYTES", limit)
-        line, end = "https://b.test/" + "a" * 180, "\n"
-        head, name, content_type = "", "/map", "text/plain"
-        if kind == "urlset":
-            head, line, end = "<urlset>", f"<url><loc>{line}</loc></url>", ""
-        elif kind == "feed":
-            head, line, end = "<rss><channel>", f"<item><link>{line}</link></item>", ""
-            content_type = "application/rss+xml"
-        elif kind == "llms.txt":
-            name, line = "/llms.txt", f"- [a]({line}x)"
-        elif kind == "markdown":
-            content_type, line = "text/markdown", f"- [a]({line})"
-        count = (limit + 2000) // len(line + end)
-        world.web[PLACE + name] = answer(head + (line + end) * count, content_type=content_type)
-        source = next(world.bot().discover(PLACE + name))
-        assert f"only the first {limit} are read" in source.warning
-        urls = {item.url for item in source.items}
-        assert len(urls) == 1 and len(urls.pop()) in (195, 196), "no entry is cut in two"
-        if kind in ("urlset", "text", "feed"):
-            assert abs(limit // len(line + end) - len(source.items)) < 3
+    @given_rows(
+        "path, content_type, head, line, are_all_kept",
+        ("urlset", "/map", "text/plain", "<urlset>", "<url><loc>{}</loc></url>", True),
+        ("text", "/map", "text/plain", "", "{}\n", True),
+        ("feed", "/f", "text/atom+xml", "<rss><channel>", "<item><link>{}</link></item>", True),
+        ("llms.txt", "/llms.txt", "text/plain", "", "- [a]({})\n", False),
+        ("markdown", "/md", "text/markdown", "", "- [a]({})\n", False),
+    )
+    def test_discovery_reads_two_mebibytes_and_says_so(
+        self, world, monkeypatch, path, content_type, head, line, are_all_kept
+    ):
+        assert wr.MAX_READ_BYTES == 2**21
+        monkeypatch.setattr(wr, "MAX_READ_BYTES", 2**16)
+        url = "https://b.test/" + "a" * 180
+        line = line.format(url)
+        body = head + line * ((2**16 + 2000) // len(line))
+        world.web[PLACE + path] = answer(body, content_type=content_type)
+        source = next(world.bot().discover(PLACE + path))
+        assert "only the first 65536 are read" in source.warning
+        assert {item.url for item in source.items} == {url}, "no entry is cut in two"
+        assert not are_all_kept or abs(2**16 // len(line) - len(source.items)) < 3
 
     def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
         """The memory of one long list is free before the next is read, and before the next target."""
         line = "<url><loc>https://b.test/{}</loc></url>"
-        lines = "".join(map(line.format, range(10_000)))
+        lines = "".join(map(line.format, range(1000)))
         world.web[PLACE + "/map"] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
         world.web[PLACE + "/robots.txt"] = f"Sitemap: {PLACE}/next"
         sources = world.bot().discover(PLACE + "/map")
         items = next(sources).items
         next(sources)
         nobody_elses = [*items]
-        assert sys.getrefcount(items) == sys.getrefcount(nobody_elses) and len(items) == 10_000
+        assert sys.getrefcount(items) == sys.getrefcount(nobody_elses) and len(items) == 1000
 
 
 EVERYONE = """crawl=yes read=yes summarise=yes quote=short-only derivative=no train=no
@@ -6082,7 +5866,7 @@ class TestRobots2File:
             body = "".join(part.format(number) for number in range(size // len(part))).encode()
             assert len(wr.Robots2.parse(body).unknown) <= 1000
 
-        assert seconds_of(work, 80_000) < 12 * seconds_of(work, 20_000) + 0.1
+        assert seconds_of(work, 40_000) < 12 * seconds_of(work, 10_000) + 0.05
 
     def test_no_bytes_raise_or_permit(self):
         """A readable no beside any bytes stays a no."""
@@ -6102,13 +5886,17 @@ def permits(word, scope="/*", **more):
     return answer(x_robots2_decision=word, x_robots2_scope=scope, **more)
 
 
+FILE = PLACE + "/robots2.txt"
+FAR = "https://b.test/far.txt"
+QUESTION = "/.well-known/robots2-ask?directive={}&agent=Walsh-Research/1.2"
+
+
 class TestRobots2:
-    """robots2 is opt-in and can only narrow; what it does not grant is not done."""
+    """It is opt-in, it narrows, and it is kept like robots.txt; what it does not grant is not done."""
 
     ROWS = {
         "no file": (404, {}, ("fetched", None)),
         "crawl: no": ("crawl: no", {}, ("denied", "robots2")),
-        "a path rule": ("User-agent: *\nDisallow: /\n", {}, ("denied", "robots2")),
         "asked and allowed": ("read: ask", {ASK: permits("allow")}, ("fetched", None)),
         "asked and denied": ("read: ask", {ASK: permits("deny")}, ("denied", "robots2")),
         "asked without an answer": ("read: ask", {}, ("denied", "robots2")),
@@ -6127,36 +5915,12 @@ class TestRobots2:
         assert (A in world.asked()) == (wanted[0] == "fetched")
         assert world.bot(cache_dir=None).fetch(A).ok  # it is opt-in
 
-    def test_an_allow_is_kept_and_an_allow_once_is_used_up(self, world):
-        for decision, asked in (("allow", 1), ("allow-once", 2)):
-            one = World(world.folder / decision)
-            one.web.update({A: "x", A + "robots2.txt": "read: ask", ASK: permits(decision)})
-            for _ in range(2):
-                assert one.bot(robots2=True).fetch(A).ok
-            assert len(one.asked("robots2-ask")) == asked
-            hit = [hit for hit in one.hits if "robots2-ask" in hit.url][0]
-            assert hit.method == "HEAD" and "ai-researcher" in hit.headers["X-Agent-Identity"]
-
     def test_a_question_is_not_asked_where_the_target_could_not_follow(self, world):
         world.web.update({A: "x", ROBOTS: SLOW, **ASKING})
         bot = world.bot(robots2=True)
         assert bot.fetch(A).ok
         world.forget()
         assert bot.fetch(A).gate == "R4" and not world.asked("robots2-ask")
-
-
-FILE = PLACE + "/robots2.txt"
-FAR = "https://b.test/far.txt"
-QUESTION = "/.well-known/robots2-ask?directive={}&agent=Walsh-Research/1.2"
-
-
-def voiced(decision):
-    """Whether it is allowed, the gate, and the first word of the reason."""
-    return decision.allowed, decision.gate, decision.reason.split(":")[0]
-
-
-class TestRobots2InTheBot:
-    """It is opt-in, it narrows, and it is kept like robots.txt."""
 
     def test_a_chained_file_that_is_always_busy_does_not_starve_its_host(self, world):
         world.web[A + "robots2.txt"] = f"User-agent: *\nDisallow:\nchain: {A}more.txt\n"
@@ -6171,15 +5935,18 @@ class TestRobots2InTheBot:
         world.web.update({FILE: "crawl: no", PLACE + "/": "words"})
         bot = world.bot()
         kinds, load = [], wr.Cache.load
-        monkeypatch.setattr(
-            wr.Cache,
-            "load",
-            lambda cache, kind, name: kinds.append(kind) or load(cache, kind, name),
-        )
+
+        def noted(cache, kind, name):
+            kinds.append(kind)
+            return load(cache, kind, name)
+
+        monkeypatch.setattr(wr.Cache, "load", noted)
         assert bot.fetch(PLACE + "/").ok and not world.asked("robots2")
         assert "robots" in kinds and "robots2" not in kinds  # nor is it looked for in the cache
         with pytest.raises(ValueError):
             bot.may(PLACE + "/", "train")
+        with pytest.raises(ValueError):  # a misspelt use
+            world.bot(robots2=True).may(PLACE + "/", "trian")
 
     @given(
         "text, path, gate, line",
@@ -6202,36 +5969,28 @@ class TestRobots2InTheBot:
         assert (decision.rule and decision.rule.line) == line
 
     @given(
-        "text, use, wanted",
-        ("train: yes", "train", (True, None, "yes")),
-        ("train: no", "train", (False, "robots2", "no")),
-        ("quote: short-only", "quote", (False, "robots2", "short-only")),
-        ("store: session-only", "store", (False, "robots2", "session-only")),
-        ("quote: yes", "train", (False, "robots2", "unstated")),
-        (404, "train", (False, "robots2", "unstated")),
-        (500, "train", (False, "robots2", "unstated")),
-        ("train: yes\ncrawl: no", "train", (False, "robots2", "robots2.txt says crawl")),
-        (
-            "train: yes\nUser-agent: *\nDisallow: /",
-            "train",
-            (False, "robots2", "robots2.txt line 3"),
-        ),
+        "text, reason",
+        ("train: yes", "yes"),
+        ("train: no", "no"),
+        ("quote: yes", "unstated"),
+        (404, "unstated"),
+        (500, "unstated"),
+        ("train: yes\ncrawl: no", "robots2.txt says crawl"),
+        ("train: yes\nUser-agent: *\nDisallow: /", "robots2.txt line 3"),
     )
-    def test_a_use_needs_a_yes(self, world, text, use, wanted):
+    def test_a_use_needs_a_yes(self, world, text, reason):
         world.web[FILE] = text
-        assert voiced(world.bot(robots2=True).may(PLACE + "/x", use)) == wanted
+        decision = world.bot(robots2=True).may(PLACE + "/x", "train")
+        assert decision.allowed == (reason == "yes") == (decision.gate is None)
+        assert decision.reason.split(":")[0] == reason and decision.gate in (None, "robots2")
         assert PLACE + "/x" not in world.asked()
 
-    def test_no_use_of_what_another_gate_closes(self, world):
+    def test_another_gate_closes_before_robots2_txt_is_asked_for(self, world):
         world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no"
         world.web.update({FILE: "train: yes", BLOCKLIST_URL: blocklist("b.test")})
         bot = world.bot(robots2=True)
-        assert bot.may(PLACE + "/no", "train").gate == "R2"
+        assert bot.may(PLACE + "/no", "train").gate == bot.fetch(PLACE + "/no").gate == "R2"
         assert bot.may("https://b.test/", "train").gate == "R3"
-
-    def test_robots_txt_decides_before_robots2_txt_is_asked_for(self, world):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no"
-        assert world.bot(robots2=True).fetch(PLACE + "/no").gate == "R2"
         assert not world.asked("robots2")
 
     def test_a_use_that_is_allowed_once_is_asked_for_again(self, world):
@@ -6243,8 +6002,7 @@ class TestRobots2InTheBot:
     def test_what_is_allowed_once_holds_through_the_wait_for_its_request(self, world):
         ask = PLACE + QUESTION.format("crawl")
         world.web.update({FILE: "crawl: ask", ask: permits("allow-once")})
-        world.web.update({PLACE + "/robots.txt": "User-agent: *\nCrawl-delay: 600"})
-        world.web.update({PLACE + "/1": "x", PLACE + "/2": "x"})
+        world.web.update({PLACE + "/robots.txt": slow(600), PLACE + "/1": "x", PLACE + "/2": "x"})
         bot = world.bot(robots2=True, max_wait=3600.0)
         assert bot.fetch(PLACE + "/1").ok and bot.fetch(PLACE + "/2").ok
         assert world.asked().count(ask) == 2
@@ -6255,10 +6013,6 @@ class TestRobots2InTheBot:
         world.web.update(dict.fromkeys(asks, permits("allow-once")))
         assert world.bot(robots2=True).fetch(PLACE + "/x").ok
         assert world.asked("robots2-ask") == asks
-
-    def test_a_misspelt_use_is_an_error(self, world):
-        with pytest.raises(ValueError):
-            world.bot(robots2=True).may(PLACE + "/", "trian")
 
     @given(
         "found, path, allowed, asked_next_day",
@@ -6271,8 +6025,7 @@ class TestRobots2InTheBot:
         (moved("/elsewhere"), "/x", False, 1),
     )
     def test_an_answer_holds_for_a_day(self, world, found, path, allowed, asked_next_day):
-        world.web[FILE] = "train: ask"
-        world.web[PLACE + QUESTION.format("train")] = found
+        world.web.update({FILE: "train: ask", PLACE + QUESTION.format("train"): found})
         for hours in (0, 1, 22):
             world.at += hours * 3600
             decision = world.bot(robots2=True).may(PLACE + path, "train")
@@ -6311,8 +6064,7 @@ class TestRobots2InTheBot:
         assert first.headers["X-Agent-Identity"] == "Walsh-Research/1.2 (archiver)"
 
     def test_a_chain_is_followed_and_its_copies_are_kept(self, world):
-        world.web[FILE] = f"train: yes\nchain: {FAR}"
-        world.web[FAR] = "quote: yes\ntrain: no"
+        world.web.update({FILE: f"train: yes\nchain: {FAR}", FAR: "quote: yes\ntrain: no"})
         world.web[PLACE + "/x"] = "words"
 
         def stances():
@@ -6350,8 +6102,7 @@ class TestRobots2InTheBot:
 
     @pytest.mark.parametrize("kind", ["its own rules", "the blocklist"])
     def test_the_question_is_behind_the_other_gates(self, world, kind):
-        world.web[FILE] = "train: ask"
-        world.web[PLACE + QUESTION.format("train")] = permits("allow")
+        world.web.update({FILE: "train: ask", PLACE + QUESTION.format("train"): permits("allow")})
         if kind == "the blocklist":
             world.web[BLOCKLIST_URL] = blocklist("a.test")
         else:
@@ -8447,14 +8198,12 @@ class TestCommandLine:
         "arguments, told",
         ("", "no target is named, want a URL, - for stdin, or --input FILE; --help shows all"),
         ("--jsn=5 x", "--jsn is no option, want --json"),
-        ("--forc x", "--forc is no option, want --force"),
         ("--timout 5 x", "--timout is no option, want --timeout"),
         ("--no-cache x", "--no-cache is no option, want --cache-dir"),
         ("--no-robots x", "--no-robots is no option, robots.txt is always obeyed"),
         ("--user-agent=x x", "the User-Agent is always the bot's own"),
         ("--delay 5 x", "each host has its own pace"),
         ("--xyz x", "--xyz is no option, want one that --help shows"),
-        ("--url x", "--url is no option, want one that --help shows"),
         ("-z x", "-z is no option, want one that --help shows"),
         ("-o page.html x", "-o is no option, want --body URL > FILE"),
         ("--output=page.html x", "--output is no option, want --body URL > FILE"),
@@ -8596,8 +8345,8 @@ class TestCommandLine:
         assert told_in(done.err) == f"walsh_research.py: --input {path} is unusable {wanted}"
 
     @pytest.mark.parametrize("word", [["-"], ["--input", "-"], ["--input=-"]])
-    def test_targets_from_stdin(self, tmp_path, word):
-        done = command(*word, "--cache-dir", tmp_path, stdin="ftp://a.test/\n# no\n")
+    def test_targets_from_stdin(self, run, word):
+        done = run(*word, stdin="ftp://a.test/\n# no\n")
         assert done.code == 1 and lines_of(done) == [("FAIL", "-", "ftp://a.test/")]
 
     @pytest.mark.parametrize("mode", [[], ["--body"], ["--check"], ["--discover"], ["--selftest"]])
@@ -9228,27 +8977,19 @@ class TestReport:
             assert f"<dt>{word}</dt><dd>" in page
         assert "<script" not in page and "src=" not in page and page.isascii()
 
-    @given(
-        "first, second, shown",
-        ({}, {"seconds": 1.0}, '"good">1.00 s</span> of 1 s'),
-        ({}, {"seconds": 0.5}, '"bad">0.50 s</span> of 1 s'),
-        ({"delay": 10}, {"seconds": 5.0, "delay": 10}, '"bad">5.00 s</span> of 10 s'),
-        ({"delay": 10}, {"seconds": 10.0, "delay": 10}, '"good">10.00 s</span> of 10 s'),
-        ({"delay": 10}, {"seconds": 5.0}, '"good">5.00 s</span> of 1 s'),
-        ({"delay": 0.1}, {"seconds": 0.999, "delay": 0.1}, '"good">1.00 s</span> of 1 s'),
-        (
-            {"delay": 10},
-            {"seconds": 5.0, "final_url": "https://b.test/", "delay": 10},
-            '"good">5.00 s</span> of 1 s',
-        ),
-        ({}, {"seconds": 0.5, "host": "b.test"}, "<td>a.test<td>1<td>-"),
-        ids=(
-            "a second|too close|Crawl-delay broken|kept|Crawl-delay is gone|milliseconds|"
-            "another host's delay|two hosts"
-        ).split("|"),
+    @given_rows(
+        "delay, after, fields, shown",
+        ("a second", None, 1.0, {}, '"good">1.00 s</span> of 1 s'),
+        ("too close", None, 0.5, {}, '"bad">0.50 s</span> of 1 s'),
+        ("broken", 10, 5.0, {"delay": 10}, '"bad">5.00 s</span> of 10 s'),
+        ("kept", 10, 10.0, {"delay": 10}, '"good">10.00 s</span> of 10 s'),
+        ("Crawl-delay is gone", 10, 5.0, {}, '"good">5.00 s</span> of 1 s'),
+        ("milliseconds", 0.1, 0.999, {"delay": 0.1}, '"good">1.00 s</span> of 1 s'),
+        ("it left its host", 10, 5.0, {"delay": 10, "final_url": B}, '"good">5.00 s</span> of 1 s'),
+        ("two hosts", None, 0.5, {"host": "b.test"}, "<td>a.test<td>1<td>-"),
     )
-    def test_a_gap_is_judged_by_the_fields_of_its_line(self, tmp_path, first, second, shown):
-        lines = [self.result("/2", **second), self.result("/1", **first)]
+    def test_a_gap_is_judged_by_the_fields_of_its_line(self, tmp_path, delay, after, fields, shown):
+        lines = [self.result("/2", after, **fields), self.result("/1", delay=delay)]
         assert shown in self.page(tmp_path, lines)
 
     def test_redirects_retries_and_policies_need_not_keep_crawl_delay(self, tmp_path):
@@ -9316,15 +9057,15 @@ class TestReport:
         assert " of 1 s" in call("--report", path).out
 
     def test_a_page_is_bounded(self, tmp_path):
-        lines = [self.result(f"/{n}", n, host=f"h{n % 700}.test") for n in range(1400)]
-        lines += [self.result("/", 2000 + n, host="h1.test") for n in range(700)]
+        lines = [self.result(f"/{n}", n, host=f"h{n % 510}.test") for n in range(1020)]
+        lines += [self.result("/", 2000 + n, host="h1.test") for n in range(510)]
         page = self.page(tmp_path, lines)
-        assert page.count("<details>") == 500 and "and 200 more" in page
-        assert page.count("<circle") < 500 * 3 + 500
+        assert page.count("<details>") == 500 and "and 10 more" in page
+        assert page.count("<circle") <= 500 * 2 + 500
 
     def test_stdin_and_utf_16_are_read(self, tmp_path):
         line = json.dumps(self.result()) + "\n"
-        done = command("--report", "-", stdin=line)
+        done = call("--report", "-", stdin=line)
         assert done.code == 0 and "1 fetched" in done.out
         path = tmp_path / "results.jsonl"
         path.write_bytes(line.encode("utf-16"))
@@ -10567,26 +10308,14 @@ class TestReadme:
 # === 11. PUMPED AND MUTATED INPUT ============================================
 
 
-def in_feed(text):
-    try:
-        wr.parse_feed(text.encode("utf-8", "replace"), "", "http://x.test/")
-    except ValueError:
-        pass
+def tried(parse):
+    """What reads a text with a parser, and takes its ValueError."""
 
+    def read(text):
+        with suppress(ValueError):
+            parse(text, base_url="http://x.test/")
 
-def in_sitemap(text):
-    try:
-        wr.parse_sitemap(text.encode("utf-8", "replace"), "http://x.test/")
-    except ValueError:
-        pass
-
-
-def in_page(text):
-    wr.page_metadata(text, "http://x.test/")
-
-
-def in_llms(text):
-    wr.parse_llms_txt(text, "http://x.test/")
+    return read
 
 
 BLANKS = [" ", "\t", "\n", "\r\n", "\v", "\x85", "\xa0", "\u2028", " \n", "\n "]
@@ -10624,35 +10353,26 @@ FEED_PREFIXES = (
 # By name: function, prefixes, parts, suffixes.
 PUMPED_BY_NAME = {
     "markdown_links": (wr.markdown_links, MARKDOWN_PREFIXES, MARKDOWN_PARTS, ["](http://x.test/)"]),
-    "parse_llms_txt": (in_llms, ["- [a](b)"], MARKDOWN_PARTS, ["](/)"]),
-    "page_metadata": (in_page, PAGE_PREFIXES, PAGE_PARTS, ["", "'><p>"]),
-    "parse_feed": (in_feed, FEED_PREFIXES, XML_PARTS, ["", "</title></item>"]),
-    "parse_sitemap": (in_sitemap, SITEMAP_PREFIXES, XML_PARTS, [""]),
+    "parse_llms_txt": (tried(wr.parse_llms_txt), ["- [a](b)"], MARKDOWN_PARTS, ["](/)"]),
+    "page_metadata": (tried(wr.page_metadata), PAGE_PREFIXES, PAGE_PARTS, ["", "'><p>"]),
+    "parse_feed": (tried(wr.parse_feed), FEED_PREFIXES, XML_PARTS, ["", "</title></item>"]),
+    "parse_sitemap": (tried(wr.parse_sitemap), SITEMAP_PREFIXES, XML_PARTS, [""]),
 }
-
-# Name, function, prefix, part, suffix: prefix + part × n + suffix takes time in proportion to n.
-PUMPED_FORMATS = [
-    (f"{name} {prefix!r} {part!r} {suffix!r}", function, prefix, part, suffix)
-    for name, (function, prefixes, parts, suffixes) in PUMPED_BY_NAME.items()
-    for prefix in prefixes
-    for part in [*parts, *BLANKS]
-    for suffix in suffixes
-]
 
 
 class TestPumpedFormats:
     """Every parser takes linear time for what its own tokens can be pumped to."""
 
-    @pytest.mark.parametrize("name", dict.fromkeys(row[0].split()[0] for row in PUMPED_FORMATS))
-    def test_four_times_as_much_takes_about_four_times_as_long(self, name):
-        for row, function, prefix, part, suffix in PUMPED_FORMATS:
-            if row.startswith(name):
-                times = 600 // len(part)
-                text = prefix + part * times * 4 + suffix
-                if seconds_of(function, text, 1) > 0.01:  # below that its growth is noise
-                    large = seconds_of(function, text, 3)
-                    small = seconds_of(function, prefix + part * times + suffix, 3)
-                    assert large < 10 * max(small, 0.001), row
+    @pytest.mark.parametrize("case", PUMPED_BY_NAME.values(), ids=PUMPED_BY_NAME)
+    def test_four_times_as_much_takes_about_four_times_as_long(self, case):
+        function, prefixes, parts, suffixes = case
+        for prefix, part, suffix in itertools.product(prefixes, [*parts, *BLANKS], suffixes):
+            times = 300 // len(part)
+            text = prefix + part * times * 4 + suffix
+            if seconds_of(function, text, 1) > 0.0025:  # below that its growth is noise
+                large = seconds_of(function, text, 3)
+                small = seconds_of(function, prefix + part * times + suffix, 3)
+                assert large < 10 * max(small, 0.00025), (prefix, part, suffix)
 
 
 # === 12. THE BENCHMARK =======================================================
@@ -10702,7 +10422,7 @@ class BenchWeb(World):
 
 def bench_warm(quick):
     """A run over what was fetched before."""
-    urls = [f"https://host{n}.test/" for n in range(50 if quick else 500)]
+    urls = [f"https://host{n}.test/" for n in range(10 if quick else 500)]
     with tempfile.TemporaryDirectory() as folder:
         web = BenchWeb(folder)
         list(web.bot().run(urls))
@@ -10756,72 +10476,42 @@ BENCH_PAGE = "<!doctype html><title>A page</title>" + "<p>Some words in a paragr
 BENCH_ROBOTS = "User-agent: *\n" + "".join(f"Disallow: /denied/{n}/\n" for n in range(9))
 
 
-class BenchSite:
-    """A publisher at some loopback addresses, in a thread: HTTP/1.1 with kept connections.
+class BenchPages(http.server.BaseHTTPRequestHandler):
+    """Answers on kept connections, `seconds` late; each connection takes as long to be opened."""
 
-    It is `seconds` away: so much later comes an answer, and twice as much the first of a
-    connection, which also had to be opened.
-    """
+    protocol_version = "HTTP/1.1"
 
-    def __init__(self, seconds=0.0, hosts=("127.0.0.1",)):
-        self.seconds, self.hosts = seconds, list(hosts)
-        self.requests = Counter()
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+    def setup(self):
+        super().setup()
+        time.sleep(self.server.seconds)
 
-    def __enter__(self):
-        self.thread.start()
-        self.port = self.run(self.listen())
-        self.origin = f"http://{self.hosts[0]}:{self.port}"
-        return self
-
-    def __exit__(self, *exc_info):
-        self.run(self.close())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
-        self.loop.close()
-
-    def run(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
-
-    async def listen(self):
-        first = await asyncio.start_server(self.talk, self.hosts[0], 0, backlog=512)
-        port = first.sockets[0].getsockname()[1]
-        self.servers = [first]
-        for host in self.hosts[1:]:
-            self.servers.append(await asyncio.start_server(self.talk, host, port, backlog=512))
-        return port
-
-    async def close(self):
-        for server in self.servers:
-            server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    async def talk(self, reader, writer):
-        delay = 2 * self.seconds
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                await asyncio.sleep(delay)
-                delay = self.seconds
-                writer.write(self.answer(head))
-                if "connection: close" in head.lower():
-                    break
-        writer.close()
-
-    def answer(self, head):
-        path = head.split()[1]
-        self.requests[path] += 1
+    def do_GET(self):
+        time.sleep(self.server.seconds)
+        self.server.requests[self.path] += 1
         content_type, body = "text/html", BENCH_PAGE
-        if path == "/robots.txt":
+        if self.path == "/robots.txt":
             content_type, body = "text/plain", BENCH_ROBOTS
-        elif path.endswith("blocklist.json"):
+        elif self.path.endswith("blocklist.json"):
             content_type, body = "application/json", blocklist("blocked.test")
         fields = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
-        return f"HTTP/1.1 200 OK\r\n{fields}\r\n{body}".encode()
+        self.wfile.write(f"HTTP/1.1 200 OK\r\n{fields}\r\n{body}".encode())
+
+
+class BenchSite(socketserver.ThreadingTCPServer):
+    """A publisher at a loopback address, so many seconds away."""
+
+    daemon_threads, request_queue_size = True, 512
+
+    def __init__(self, seconds=0.0, host="127.0.0.1", port=0):
+        self.seconds, self.requests = seconds, Counter()
+        super().__init__((host, port), BenchPages)
+        self.port = self.server_address[1]
+        self.origin = f"http://{host}:{self.port}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *exc_info):
+        self.shutdown()
+        self.server_close()
 
 
 # It is small, and in a process of its own: the peak memory of a child begins with its parent's.
@@ -10855,11 +10545,7 @@ class BenchProcesses:
     def __init__(self, folder, origin):
         self.folder = Path(folder)
         self.origin = origin
-        known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-        known.pop("PYTHONDONTWRITEBYTECODE", None)
-        known["PYTHONPYCACHEPREFIX"] = str(self.folder / "pycache")
-        known["PYTHONPATH"] = str(MODULE.parent)
-        self.environment = known
+        self.environment = environment_of(PYTHONPYCACHEPREFIX=self.folder / "pycache")
 
     def ours(self, cache, *words, script=False):
         """A command of ours; `{n}` in the name of the cache is the round."""
@@ -10900,7 +10586,7 @@ def bench_pages(quick):
     """A page and its robots.txt, as whole processes, where the blocklist is held."""
     rounds = 5 if quick else 15
     for away in (0.0, 0.05):
-        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             site, publisher = [stack.enter_context(BenchSite(away)) for _ in range(2)]
             processes = BenchProcesses(folder, publisher.origin)
             processes.primed(("m", "s"), rounds, publisher.origin + "/page")
@@ -10946,7 +10632,10 @@ def bench_jobs(quick):
     hosts, targets, jobs, rounds = (12, 2, 4, 1) if quick else (60, 3, 16, 3)
     names = [f"127.0.1.{number + 1}" for number in range(hosts)]
     many, one = [], []
-    with tempfile.TemporaryDirectory() as folder, BenchSite(0.05, names) as site:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        site = stack.enter_context(BenchSite(0.05, names[0]))
+        for name in names[1:]:
+            stack.enter_context(BenchSite(0.05, name, site.port))
         processes = BenchProcesses(folder, site.origin)
         file = processes.folder / "targets.txt"
         pages = [f"http://{host}:{site.port}/{n}" for n in range(targets) for host in names]
@@ -10986,44 +10675,34 @@ def bench_function_row(what, rounds, ours, theirs, peer):
     return bench_row(what, columns[ours], columns[theirs] or None, peer)
 
 
+def bench_parser(parse, allows, files, urls):
+    """What is measured of a parser of robots.txt."""
+    parsed = [parse(file) for file in files]
+    return {
+        "parse": lambda: [parse(file) for file in files],
+        "the next decision each": lambda: [*map(allows, parsed, urls)],
+        "parse, and one decision each": lambda: [allows(parse(file), urls[0]) for file in files],
+    }
+
+
 def bench_robots(quick, folder):
     """robots.txt files as sites serve them, each asked about one page."""
     protego = bench_peer("protego")
     paths = [path for path in sorted(Path(folder).iterdir()) if path.name != "README"]
     bodies = [path.read_bytes() for path in paths]
-    texts = [body.decode("utf-8", "replace") for body in bodies]
-    url, agent = "https://a.test/shop/items/17?sort=price", "Walsh-Research"
+    pages = [f"https://a.test/shop/items/17?sort=price&page={n}" for n in range(len(bodies))]
+    ours = bench_parser(wr.RobotsTxt.parse, wr.RobotsTxt.allows, bodies, pages)
+    theirs = {}
+    if protego:
 
-    urls = [f"{url}&page={number}" for number in range(len(bodies))]  # nobody asks twice
-    our_files = list(map(wr.RobotsTxt.parse, bodies))
-    their_files = list(map(protego.Protego.parse, texts)) if protego else []
+        def allows(robots, page):
+            return robots.can_fetch(page, "Walsh-Research")
 
-    def our_parse():
-        return [wr.RobotsTxt.parse(body) for body in bodies]
-
-    def our_next():
-        return [robots.allows(page) for robots, page in zip(our_files, urls)]
-
-    def our_answer():
-        return [wr.RobotsTxt.parse(body).allows(url) for body in bodies]
-
-    def their_parse():
-        return [protego.Protego.parse(text) for text in texts]
-
-    def their_next():
-        return [robots.can_fetch(page, agent) for robots, page in zip(their_files, urls)]
-
-    def their_answer():
-        return [protego.Protego.parse(text).can_fetch(url, agent) for text in texts]
-
-    kind = f"{len(bodies)} robots.txt files"
-    for what, ours, theirs in (
-        ("parse", our_parse, their_parse),
-        ("the next decision each", our_next, their_next),
-        ("parse, and one decision each", our_answer, their_answer),
-    ):
-        theirs = theirs if protego else None
-        yield bench_function_row(f"{kind}: {what}", 3 if quick else 15, ours, theirs, "Protego")
+        texts = [body.decode("utf-8", "replace") for body in bodies]
+        theirs = bench_parser(protego.Protego.parse, allows, texts, pages)
+    for what, work in ours.items():
+        row = f"{len(bodies)} robots.txt files: {what}"
+        yield bench_function_row(row, 3 if quick else 15, work, theirs.get(what), "Protego")
 
 
 def bench_feed(quick):
@@ -11039,16 +10718,11 @@ def bench_feed(quick):
     ]
     channel = f"<channel><title>A blog</title>{''.join(items)}</channel>"
     body = f"<?xml version='1.0'?><rss version='2.0'>{channel}</rss>".encode()
-
-    def ours():
-        return wr.parse_feed(body)
-
-    def theirs():
-        return feedparser.parse(body)
-
+    ours, theirs = functools.partial(wr.parse_feed, body), None
+    if feedparser:
+        theirs = functools.partial(feedparser.parse, body)
     what = f"a made-up feed of {len(items)} items: parse"
-    peer = theirs if feedparser else None
-    yield bench_function_row(what, 3 if quick else 9, ours, peer, "feedparser")
+    yield bench_function_row(what, 3 if quick else 9, ours, theirs, "feedparser")
 
 
 def bench(arguments):
@@ -11067,11 +10741,11 @@ def bench(arguments):
     parts = [bench_pages, bench_denials, bench_jobs, bench_warm, bench_schedule, bench_feed]
     if not hasattr(os, "wait4"):
         parts = parts[3:]  # Windows does not tell what a child used
+    if folder:
+        parts.append(functools.partial(bench_robots, folder=folder))
     for part in parts:
         for row in part(quick):
             print(BENCH_LINE.format(*row), flush=True)
-    for row in bench_robots(quick, folder) if folder else ():
-        print(BENCH_LINE.format(*row), flush=True)
     return 0
 
 
@@ -11094,8 +10768,7 @@ class TestBench:
 
 
 if __name__ == "__main__":
-    names = {"bench": bench, "starve": starve, "oracle": oracle}
-    names["breaks"] = lambda arguments: breaks()
+    names = {"bench": bench, "starve": starve, "oracle": oracle, "breaks": lambda words: breaks()}
     if len(sys.argv) < 2 or sys.argv[1] not in names:
         print(f"{BENCH_USAGE}, or breaks, or starve, or oracle FIRST COUNT", file=sys.stderr)
         sys.exit(2)
