@@ -4622,7 +4622,7 @@ class TestFetchAndRun:
         world.web.update(dict.fromkeys(urls, "x"))
         done = list(world.bot(cache_dir=None).run(urls))
         assert {result.outcome for result in done} == {"fetched"}
-        assert world.at - NOW <= 49 * 1.01
+        assert world.at - NOW <= 49 * 1.04  # and the margin of a server's clock
 
     def test_a_host_that_refuses_connections_failed_whatever_the_patience(self, world):
         result = world.bot(transport=Unsent(world, "b.test"), max_wait=0).fetch(B)

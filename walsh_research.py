@@ -221,7 +221,9 @@ MAX_SIMULATED_CLOCKS = 32  # whose pace is remembered
 MAX_SILENT_TARGETS = 3  # of a host in a row without an HTTP answer; a dead host
 SILENT_HOST_SECONDS = 300.0  # would hold up all others; its own are put off for so long
 MAX_WARNINGS = 1000  # lines about a run; each site may cause some
-PACE_MARGIN_SECONDS = 0.005  # added to every interval, or a server's clock may log less
+PACE_MARGIN_SECONDS = 0.03  # added to every interval; a server may see two requests closer
+# Behind a request of its own a visit always waits for so long; floats are a little coarse.
+PATIENCE_SECONDS = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS
 START_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
 LOCK_POLL_SECONDS = 0.05  # between two looks at a lock that another process holds
 LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; 400 digits are infinite
@@ -1905,9 +1907,7 @@ def backoff_delay(
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0**exponent)  # R5
 
 
-def next_start(
-    record: HostRecord, interval: float, may_owe: float, latest: float, margin: float
-) -> float:
+def next_start(record: HostRecord, interval: float, may_owe: float, latest: float) -> float:
     """When a request may start; a time that is past where it may start now.  R4, spec 9.3.
 
     `interval` (seconds) is the host's, and `may_owe` one of the four constants above. A request
@@ -1916,6 +1916,7 @@ def next_start(
     what a visit began it finishes; this departs from R2d's letter where Crawl-delay exceeds what
     the run may wait, or a daily run would never fetch such a host.
     """
+    margin = PACE_MARGIN_SECONDS
     if record.had_one_policy and may_owe < POLICY:
         return record.held_until  # R4: the first target of an unseen host is not delayed
     earliest = max(record.last_at + MIN_REQUEST_INTERVAL + margin, record.held_until)  # R4
@@ -3522,8 +3523,6 @@ def clock_of_system() -> Callable[[], float]:
 class SystemClock:
     """The clock of a real run."""
 
-    jitter_seconds = 0.03  # ours: how much earlier a server may see the second of two requests
-
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -3536,7 +3535,6 @@ class Process:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock  # kept alive, so that its id stays its own
-        self.margin = getattr(clock, "jitter_seconds", PACE_MARGIN_SECONDS)
         self.records: dict[str, HostRecord] = {}
         # The wall clock may jump later: time goes on from here by the monotonic clock.
         self._offset = clock.time() - clock.monotonic()
@@ -3624,7 +3622,7 @@ class Start:
     def when(self, latest: float) -> Later:
         """When it may be used, and who says so; as `next_start`."""
         before = self._before
-        at = next_start(before, self._interval, self._may_owe, latest, self._limiter.margin)
+        at = next_start(before, self._interval, self._may_owe, latest)
         if at == before.held_until:
             return Later(at, "R5", before.why)
         return Later(at, "R4", f"{spell_seconds(self._interval)} between requests to {self._host}")
@@ -3646,9 +3644,6 @@ class RateLimiter:
         self._records = process.records
         self._cache = cache
         self.now = process.now
-        self.margin = process.margin
-        # A second behind a request is always waited for; floats are a little coarse.
-        self.least_seconds = MIN_REQUEST_INTERVAL + 2 * process.margin
 
     def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
@@ -4351,7 +4346,7 @@ class Visit:
         if later.at <= self.deadline:
             return False
         own_at = self.fetcher.sent_at
-        return later.gate != "R4" or later.at > own_at + self.fetcher.limiter.least_seconds
+        return later.gate != "R4" or later.at > own_at + PATIENCE_SECONDS
 
     def _wait(self, later: Later) -> Steps[None]:
         fetcher = self.fetcher
@@ -4718,7 +4713,7 @@ class Scheduler:
         waiting = queue[-1]
         interval = fetcher.interval_of(f"https://{host}")
         later = fetcher.limiter.when(host, interval, FIRST, math.inf)
-        patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
+        patience = max(fetcher.options.max_wait, PATIENCE_SECONDS)
         due_at = max(now, later.at)
         is_patient = is_patient and not self.is_dead(waiting.own_host)
         if fetcher.options.interactive or not is_patient or due_at - now > patience:
