@@ -39,7 +39,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R3b   the last list is kept      9 FRESHNESS       after_failure
     R3c   schema, contract major     7 BLOCKLIST       checked_entries
     R4    spacing, unseen at once    8 PACING          next_start
-    R4a   between processes          13 RATE LIMITER   RateLimiter.start
+    R4a   between processes          13 RATE LIMITER   Start.claim
     R5    back-off, full jitter      8 PACING          backoff_delay
     R5    five retries, Retry-After  15 FETCHER        Retry.is_spent
     R6    no sub-resources           10 REQUESTS       is_unread_type
@@ -3609,7 +3609,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Start:
-    """The right to send one request to a host in this step."""
+    """The right to send one request to a host: asked about, claimed, and recorded as it is used."""
 
     def __init__(self, limiter: RateLimiter, host: str, interval: float, may_owe: float) -> None:
         self._limiter = limiter
@@ -3626,6 +3626,16 @@ class Start:
         if at == before.held_until:
             return Later(at, "R5", before.why)
         return Later(at, "R4", f"{spell_seconds(self._interval)} between requests to {self._host}")
+
+    def claim(self, latest: float) -> Later | None:
+        """R4: None where it holds now, in this step; else when to come back, and nothing is kept."""
+        limiter = self._limiter
+        now = limiter.now()
+        if not limiter.lock(self._host):  # R4a
+            return Later(now + LOCK_POLL_SECONDS, "R4", f"another process is at {self._host}")
+        self._before = limiter.record_of(self._host)  # nobody else can write it now
+        later = self.when(latest)
+        return later if later.at > now else None
 
     def record(self) -> None:
         """The request begins; or has left only now, and the server counts from here.  R4."""
@@ -3668,18 +3678,9 @@ class RateLimiter:
         for host in self._records:
             self.write(host, self.record_of(host))
 
-    def when(self, host: str, interval: float, may_owe: float, latest: float) -> Later:
-        """When a request could start, and who says so; as `next_start`."""
-        return Start(self, host, interval, may_owe).when(latest)
-
-    def start(self, host: str, interval: float, may_owe: float, latest: float) -> Start | Later:
-        """R4: the right to send now, or when to come back; nothing is kept until then."""
-        if not self._process.lock_host(self._cache, host):  # R4a
-            reason = f"another process is at {host}"
-            return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
-        start = Start(self, host, interval, may_owe)
-        later = start.when(latest)
-        return later if later.at > self.now() else start
+    def lock(self, host: str) -> bool:
+        """False: another process is there."""
+        return self._process.lock_host(self._cache, host)
 
     def hold_host(self, host: str, until: float, url: str, why: str) -> None:
         """R5: nothing goes to the host before, in any run or process. It is never shortened."""
@@ -4315,8 +4316,7 @@ class Visit:
         """A target is put off until its retry may leave; a document's silence is its failure."""
         if self.how.may_owe == POLICY:
             return None
-        interval = self.fetcher.interval_of(self.site)
-        start = self.fetcher.limiter.when(self.host, interval, self.may_owe, self.deadline)
+        start = self.fetcher.start_of(self.site, self.may_owe).when(self.deadline)
         return self.not_yet(max(later, start))
 
     def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
@@ -4711,8 +4711,7 @@ class Scheduler:
         if not queue:
             return
         waiting = queue[-1]
-        interval = fetcher.interval_of(f"https://{host}")
-        later = fetcher.limiter.when(host, interval, FIRST, math.inf)
+        later = fetcher.start_of(f"https://{host}", FIRST).when(math.inf)
         patience = max(fetcher.options.max_wait, PATIENCE_SECONDS)
         due_at = max(now, later.at)
         is_patient = is_patient and not self.is_dead(waiting.own_host)
@@ -5141,32 +5140,31 @@ class Fetcher:
 
         Nothing is claimed before that.
         """
-        interval = self.interval_of(visit.site)
-        if self.options.interactive:  # spec 1.1
-            visit.start = Start(self.limiter, visit.host, interval, visit.may_owe)
-            return None
         refusal = visit.too_late()
         if refusal is not None:
             return refusal
         may_owe = visit.may_owe
         if may_owe == FOREIGN_HOP:  # only a target of a run is redirected
             may_owe = visit.scheduler.guest_may_owe(visit)
-        start = self.limiter.start(visit.host, interval, may_owe, visit.deadline)
-        if isinstance(start, Later):
-            return start
-        visit.start = start
-        return None
+        visit.start = self.start_of(visit.site, may_owe)
+        if self.options.interactive:  # spec 1.1
+            return None
+        return visit.start.claim(visit.deadline)
 
     def _pace_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is recorded or waited for."""
         if self.options.interactive:
             return None
-        interval = self.interval_of(visit.site)
-        later = self.limiter.when(visit.host, interval, visit.may_owe, visit.deadline)
+        later = self.start_of(visit.site, visit.may_owe).when(visit.deadline)
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or visit.is_too_far(later):
             return visit.not_yet(later)
         return None
+
+    def start_of(self, site: str, may_owe: float) -> Start:
+        """R4: of a request to a site; nothing is claimed yet."""
+        host = site.partition("//")[2]
+        return Start(self.limiter, host, self.interval_of(site), may_owe)
 
     # --- What a subclass may fill ---
 
@@ -7222,12 +7220,10 @@ class Bot(Fetcher):
         return ", ".join([f"{name}: {value}" for name, value in facts.items()])
 
     def _explained_pace(self, wire: str) -> str:
-        host = host_key(wire)
-        interval = self.interval_of(site_key(wire))
-        start = self.limiter.when(host, interval, FIRST, math.inf)
-        seconds = start.at - self.now()
+        site = site_key(wire)
+        seconds = self.start_of(site, FIRST).when(math.inf).at - self.now()
         wait = f"in {spell_seconds(seconds)}" if seconds > 0.0 else "now"
-        return f"{interval:g} s between requests; the next may leave {wait}"
+        return f"{self.interval_of(site):g} s between requests; the next may leave {wait}"
 
 
 def remove_folder(path: str, process: int) -> None:
