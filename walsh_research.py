@@ -3009,18 +3009,6 @@ class ConnectionKeeper:
 CONNECTION = ConnectionKeeper()
 
 
-def abandon_connection() -> None:
-    """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
-    global CONNECTION
-    inherited = CONNECTION
-    CONNECTION = ConnectionKeeper()
-    inherited.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=abandon_connection)
-
-
 class AnswerFile(io.BufferedReader):
     """What http.client reads the body of an answer from."""
 
@@ -3599,7 +3587,13 @@ def process_of(clock: Clock) -> Process:
 
 
 def forget_parent() -> None:
-    """After fork: a lock that another thread of the parent held would never be released here."""
+    """After fork: what is open is the parent's, and it goes without a TLS goodbye.
+
+    A lock that another thread of the parent held would never be released here.
+    """
+    global CONNECTION
+    CONNECTION.close()
+    CONNECTION = ConnectionKeeper()
     for process in (SYSTEM_PROCESS, *SIMULATED.values()):
         process.renew_locks()
 
@@ -3658,10 +3652,7 @@ class RateLimiter:
     def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
         ours = self._records.get(host, UNSEEN)
-        entry = self._cache.load("pace", host)
-        if entry in (None, ours._asdict()):
-            return ours
-        theirs = from_entry(UNSEEN, entry)
+        theirs = from_entry(UNSEEN, self._cache.load("pace", host))
         now = self.now()
         record = merge_records(ours, theirs, now)
         if max(theirs.last_at, theirs.target_at) > now:  # else it would count as now for ever
