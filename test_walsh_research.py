@@ -753,7 +753,7 @@ R5 no dates of RFC 850 | [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) => [a-z]{
 R6 styles and fonts are read | image font audio => image audio
 R7 all trailing slashes go | parts.path.removesuffix("/") => parts.path.rstrip("/")
 R7 a lone Last-Modified is not sent | if re.fullmatch(header_text, value)}
-  => if validators[0] and re.fullmatch(header_text, value)}
+  => if etag and re.fullmatch(header_text, value)}
 R9 a type that contains markdown is not read as such | (?P<markdown>.*markdown)
   => (?P<markdown>text/markdown)
 R12 a 404 of robots.txt holds for thirty days | return ROBOTS_TTL_SECONDS
@@ -763,7 +763,7 @@ R8 a failure has no floor | return was_put_off or not is_fresh
 R1* another name under TLS | headers.update(request.headers)
   => headers.update(request.headers, **{"User-Agent": "x"} if site.scheme == "https" else {})
 R1 another version | = "Mozilla/5.0 => = "Mozilla/4.0
-R1 no name on conditional requests | USER_AGENT,  # R1: => USER_AGENT * (not any(validators)),  #
+R1 no name on conditional requests | USER_AGENT,  # R1: => USER_AGENT * (not conditions),  #
 R1* no name on a CONNECT | authority, "User-Agent": USER_AGENT, => authority,
 R2 robots.txt of https alone | {site_of(visit.wire)}/{self.kind} => https://{visit.host}/{self.kind}
 R2 a 500 loses the copy | held._replace(  # R3b => Held(  # R3b
@@ -813,8 +813,8 @@ R6 images are read | and not is_unread_type(content_type)  # R6 =>
 R6 a record has the body | "body", "headers"):\n            del shown[name]
   => "headers"):\n            del shown[name]\n        shown["body"] = self.text
 R6 advertised feeds are asked for | title=feed["title"]) => result=self.fetch(feed["url"]))
-R7 a weak ETag is made strong | header_value(headers, name) for
-  => header_value(headers, name).lstrip("W/") for
+R7 a weak ETag is made strong | header_value(headers, "etag"),
+  => header_value(headers, "etag").lstrip("W/"),
 R7 each spelling is a source | if key in first_spelling:  # R7 => if url in first_spelling:
 R8 a minute's floor | is_fresh(known.asked_at, min_age, now) => is_fresh(known.asked_at, 60.0, now)
 R8* a minute's floor of the command | TIME ago (default 1h) => TIME ago (default 1m)

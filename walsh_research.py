@@ -2021,16 +2021,6 @@ def spell_bytes(count: int) -> str:
 Headers = Sequence[tuple[str, str]]  # (lower-case name, value), in order
 
 
-class Validators(NamedTuple):
-    """What a server gave to ask "anything new?" with, byte for byte (as latin-1)."""
-
-    etag: str = ""
-    last_modified: str = ""
-
-
-NO_VALIDATORS = Validators()
-
-
 class Held(NamedTuple):
     """What is known of one policy document, of whatever kind. Times are Unix seconds."""
 
@@ -2066,17 +2056,23 @@ def header_value(headers: Headers, name: str) -> str:
     return next((value.strip() for key, value in headers if key == name), "")
 
 
-def validators_of(headers: Headers) -> Validators:
-    """Those of an answer; one that is too long for a header of ours is not kept."""
-    values = [header_value(headers, name) for name in ("etag", "last-modified")]  # R7
-    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
+def validators_of(headers: Headers) -> dict[str, Any]:
+    """What an answer gave to ask "anything new?" with, byte for byte (as latin-1), by field.
+
+    One that is too long for a header of ours is not kept.
+    """
+    given = {
+        "etag": header_value(headers, "etag"),
+        "last_modified": header_value(headers, "last-modified"),
+    }
+    return {name: text for name, text in given.items() if 0 < len(text) <= MAX_VALIDATOR_LENGTH}
 
 
-def conditional_headers(validators: Validators) -> dict[str, str]:
+def conditional_headers(etag: str, last_modified: str) -> dict[str, str]:
     """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
-    headers = zip(("If-None-Match", "If-Modified-Since"), validators)  # R7
-    return {name: value for name, value in headers if re.fullmatch(header_text, value)}
+    headers = {"If-None-Match": etag, "If-Modified-Since": last_modified}  # R7
+    return {name: value for name, value in headers.items() if re.fullmatch(header_text, value)}
 
 
 def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: float) -> Held:
@@ -2285,12 +2281,14 @@ def parse_tag(text: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
-def request_headers(kind: Kind, validators: Validators, extra: dict[str, str]) -> dict[str, str]:
+def request_headers(
+    kind: Kind, conditions: dict[str, str], extra: dict[str, str]
+) -> dict[str, str]:
     """Every header of a request but Host and Connection, which belong to the socket."""
     return {
         "Accept": kind.accept,
         "Accept-Encoding": "gzip, deflate",
-        **conditional_headers(validators),
+        **conditions,
         **extra,
         "User-Agent": USER_AGENT,  # R1: last, so that nothing overrides it
     }
@@ -3850,9 +3848,9 @@ class PolicyStore:
                 why = self._limiter.record_of(document.host).why
                 self._put_off[key] = Later(cast(float, refusal.retry_at), self.hold_gate, why)
             return self.put_off(key, document, ending)
-        if ending.status == 304 and any(document.validators):  # R7: it is the value that is held
-            validators = held.etag, held.last_modified
-            read = Held(200, *validators, held.fetched_at, data=held.data, value=held.value)
+        if ending.status == 304 and document.conditions:  # R7: it is the value that is held
+            kept = held.etag, held.last_modified, held.fetched_at
+            read = Held(200, *kept, data=held.data, value=held.value)
         else:
             try:
                 read = yield from self.read(key, document, ending)
@@ -3862,7 +3860,7 @@ class PolicyStore:
             # They belong to the URL that gave them.
             if self.has_validators and not document.redirects:
                 answered = cast(Response, ending.answer)
-                read = read._replace(**validators_of(answered.headers)._asdict())
+                read = read._replace(**validators_of(answered.headers))
         now = self._now()
         self._note(key, read._replace(checked_at=now, asked_at=now))
         return None
@@ -4211,8 +4209,7 @@ class Visit:
         self.resumes_at = NEVER  # when it goes on, Unix seconds
         self.waited = 0.0  # seconds
         self.requests: list[RequestRecord] = []  # of the root: with those of policy documents
-        self.held = NEVER_ASKED  # R7: validators, and of exactly which URL
-        self.known = NEVER_ASKED  # R8: what earlier requests left
+        self.known = NEVER_ASKED  # R7, R8: what earlier requests left
         self.decision = Decision(True, target.url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
@@ -4224,7 +4221,6 @@ class Visit:
         self.no_ai_input = False  # a site on its way keeps its pages from models
         self.is_single = fetcher.options.interactive  # one request, which binds nobody
         self.is_needless: Callable[[], bool] = self._was_asked  # under the host's lock
-        self._hosts: set[str] = set()  # where it has been
         self._move(target.wire)
 
     def _move(self, wire: str) -> None:
@@ -4235,7 +4231,7 @@ class Visit:
     def document(self, kind: str, url: str, held: Held, has_come: Callable[[], bool]) -> Visit:
         """A policy document that this visit waits for, under the same deadline."""
         visit = Visit(self.fetcher, Target(url, url, kind=kind, wants=wants_any_success), self.root)
-        visit.held = KnownSource(url, held.etag, held.last_modified)
+        visit.known = KnownSource(url, held.etag, held.last_modified)
         visit.is_single |= held.has_held_host
         visit.is_needless = has_come
         return visit
@@ -4246,11 +4242,11 @@ class Visit:
         return self.root.started_at + self.fetcher.options.max_wait
 
     @property
-    def validators(self) -> Validators:
-        """R7: those that belong to the URL that is asked next."""
-        if self.wire != self.held.wire:
-            return NO_VALIDATORS
-        return Validators(self.held.etag, self.held.last_modified)
+    def conditions(self) -> dict[str, str]:
+        """R7: the headers by which nothing but news of the URL is asked for, if that can be."""
+        if self.wire != self.known.wire or self.target.is_anew:
+            return {}
+        return conditional_headers(self.known.etag, self.known.last_modified)
 
     def warn(self, line: str) -> None:
         if line not in self.warnings:
@@ -4376,8 +4372,6 @@ class Visit:
         if not self.target.key or self.attempts:
             return False
         self.known = self.fetcher.sources.load(self.target.key)
-        if not self.target.is_anew:
-            self.held = self.known
         return not is_due(self.known, self.target.min_age, self.fetcher.now())
 
     def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | Later:
@@ -4441,13 +4435,13 @@ class Visit:
             return Ending(answer, trouble=f"redirect refused: {error}", left_site=True)
         if wire == self.wire:
             return Ending(answer, trouble="redirects to itself")
-        if wire in (self.target.wire, *self.redirects):  # there are no cookies: it would go on so
+        been_at = (self.target.wire, *self.redirects)
+        if wire in been_at:  # there are no cookies: it would go on so
             return Ending(answer, trouble=f"redirects in a circle, to {printable(wire)}")
         self.redirects.append(wire)
-        self._hosts.add(self.host)
         self._move(wire)
         if self.how.may_owe < POLICY:
-            self.may_owe = HOP if self.host in self._hosts else FOREIGN_HOP
+            self.may_owe = HOP if self.host in map(host_key, been_at) else FOREIGN_HOP
         return None
 
 
@@ -4484,7 +4478,7 @@ def trouble_of(visit: Visit, answer: Response) -> str:
         return f"more than {spell_bytes(visit.fetcher.options.max_bytes)} (--max-bytes)"
     if answer.status == 206:
         return "the server sent a part (206) that nobody asked for"
-    if 200 <= answer.status < 300 or (answer.status == 304 and any(visit.validators)):
+    if 200 <= answer.status < 300 or (answer.status == 304 and visit.conditions):
         return ""
     return f"the server answered {answer.status}"
 
@@ -4494,13 +4488,11 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     outcome: Outcome = "fetched"
     decision = visit.decision
     fields = shown_answer(answer)
-    etag, last_modified = validators_of(answer.headers)
     if answer.status == 304:
         outcome = "unchanged"
         decision = decision._replace(reason="not modified, so there is no body (R7)")
         answer = answer._replace(body=b"")
-        etag = etag or visit.validators.etag
-        last_modified = last_modified or visit.validators.last_modified
+        fields.update(etag=visit.known.etag, last_modified=visit.known.last_modified)
     elif visit.target.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
@@ -4508,7 +4500,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         answer = answer._replace(body=b"")
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
     reading = visit.fetcher.read_body(visit, answer)
-    fields.update(reading._asdict())
+    fields.update(validators_of(answer.headers), **reading._asdict())
     visit.warnings += fields.pop("warnings")
     return visit_result(
         visit,
@@ -4516,8 +4508,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         decision,
         bytes=len(answer.body),
         body=answer.body,
-        etag=etag,
-        last_modified=last_modified,
         **fields,
     )
 
@@ -4996,7 +4986,7 @@ class Fetcher:
         request = Request(
             how.method,
             url,
-            request_headers(how, visit.validators, self.extra_headers(visit)),  # R1
+            request_headers(how, visit.conditions, self.extra_headers(visit)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
             visit.target.wants,  # R6
