@@ -4556,6 +4556,11 @@ class Waiting(NamedTuple):
     own_host: str  # for which it asks by name
     known: KnownSource  # as it was when the run began
 
+    @property
+    def host(self) -> str:
+        """In whose queue it is."""
+        return self.known.host or self.own_host
+
 
 class Turn(NamedTuple):
     """When a host's next target begins, or one on its way goes on."""
@@ -4563,10 +4568,8 @@ class Turn(NamedTuple):
     due_at: float  # Unix seconds
     is_first: bool  # a visit that has begun goes before one that has not
     serial: int  # of two alike the first goes first
-    host: str  # in whose queue it is
-    steps: Steps[Result] | None = None  # None: the host's next target begins
-    waiting: Waiting | None = None  # whose steps these are
-    is_alone: bool = False  # it left the queue: redirected to another host, or backing off
+    waiting: Waiting
+    steps: Steps[Result] | None  # None: it begins
 
 
 class Scheduler:
@@ -4599,14 +4602,14 @@ class Scheduler:
             ended_at = NEVER
         own_host = host_key(target.wire)
         waiting = Waiting(is_put_off, ended_at, next(self._serial), target, own_host, known)
-        self._queues.setdefault(known.host or own_host, []).append(waiting)
+        self._queues.setdefault(waiting.host, []).append(waiting)
 
     def results(self) -> Iterator[Result]:
         process = self._fetcher.process
         for queue in self._queues.values():
             queue.sort(reverse=True)
-        for host in sorted(self._queues, key=lambda host: self._queues[host][-1]):
-            self._push(process.now(), host)
+        for waiting in sorted(queue[-1] for queue in self._queues.values()):
+            self._push(process.now(), waiting)
         while self._turns:
             due_at = self._turns[0].due_at
             if due_at > process.now():
@@ -4633,30 +4636,30 @@ class Scheduler:
         is_first = self._first_guest.setdefault(visit.host, guest) is guest
         return HOP if is_first else FOREIGN_HOP
 
-    def _push(self, due_at: float, host: str, *rest: Any) -> None:
-        turn = Turn(due_at, not rest, next(self._serial), host, *rest)
+    def begun(self, host: str) -> tuple[float, float]:
+        """Since when the patience of the host's next target counts, and what it has waited."""
+        now = self._fetcher.now()
+        return self._patience.setdefault(host, now), now - self._freed_at.get(host, now)
+
+    def _push(self, due_at: float, waiting: Waiting, steps: Steps[Result] | None = None) -> None:
+        turn = Turn(due_at, steps is None, next(self._serial), waiting, steps)
         heapq.heappush(self._turns, turn)
 
     def _take(self, turn: Turn) -> Iterator[Result]:
         """A step of a target, and what follows from it."""
-        host = turn.host
-        steps, waiting = turn.steps, turn.waiting
-        if steps is None or waiting is None:
-            waiting = self._queues[host][-1]
-            now = self._fetcher.now()
-            started_at = self._patience.setdefault(host, now)
-            waited = now - self._freed_at.get(host, now)
-            steps = self._fetcher.target_steps(waiting, self, started_at, waited)
+        waiting = turn.waiting
+        host = waiting.host
+        steps = turn.steps or self._fetcher.target_steps(waiting, self)
         outcome = self._fetcher.process.step(steps)
-        if isinstance(outcome, Later):  # no target waits for another's trouble
+        is_in_line = waiting in self._queues[host][-1:]  # else it goes on alone
+        if isinstance(outcome, Later):
+            self._push(outcome.at, waiting, steps)
             has_left = outcome.host != host and not waiting.known.host
-            is_alone = turn.is_alone or outcome.frees_host or has_left
-            self._push(outcome.at, host, steps, waiting, is_alone)
-            if is_alone and not turn.is_alone:
-                self._free(host, is_patient=True)
+            if is_in_line and (outcome.frees_host or has_left):
+                self._free(host, is_patient=True)  # no target waits for another's trouble
             return
         self._learn(waiting, outcome)
-        if not turn.is_alone:
+        if is_in_line:
             # What a policy document cost one target counts for all that wait for it.
             self._free(host, outcome.outcome != "deferred" or outcome.attempts > 0)
         yield outcome
@@ -4697,7 +4700,7 @@ class Scheduler:
         if fetcher.options.interactive or not is_patient or due_at - now > patience:
             due_at = now
         fetcher.trace_wait(waiting.target.wire, due_at - now, later.reason)
-        self._push(due_at, host)
+        self._push(due_at, waiting)
 
 
 # The fetcher itself.
@@ -4921,10 +4924,8 @@ class Fetcher:
 
     # --- One target ---
 
-    def target_steps(
-        self, waiting: Waiting, scheduler: Scheduler, started_at: float, waited: float
-    ) -> Steps[Result]:
-        """A declared target, to its Result; its patience counts from `started_at`."""
+    def target_steps(self, waiting: Waiting, scheduler: Scheduler) -> Steps[Result]:
+        """A declared target, to its Result."""
         target = waiting.target
         try:
             if not is_due(waiting.known, target.min_age, self.now()):  # R8
@@ -4938,8 +4939,7 @@ class Fetcher:
             visit = Visit(self, target)
             visit.scheduler = scheduler
             visit.waiting = waiting
-            visit.started_at = started_at
-            visit.waited = waited
+            visit.started_at, visit.waited = scheduler.begun(waiting.host)
             ending = yield from visit.walk()
             return conclude(visit, ending)
         except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
