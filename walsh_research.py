@@ -224,7 +224,6 @@ MAX_WARNINGS = 1000  # lines about a run; each site may cause some
 PACE_MARGIN_SECONDS = 0.03  # added to every interval; a server may see two requests closer
 # Behind a request of its own a visit always waits for so long; floats are a little coarse.
 PATIENCE_SECONDS = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS
-START_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
 LOCK_POLL_SECONDS = 0.05  # between two looks at a lock that another process holds
 LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; 400 digits are infinite
 POLICY_RETRY_SECONDS = 300.0  # before a document that did not come is asked again
@@ -3631,11 +3630,9 @@ class Start:
 
     def record(self) -> None:
         """The request begins; or has left only now, and the server counts from here.  R4."""
-        now = self._limiter.now()
-        if now - self.at > START_TOLERANCE_SECONDS:
-            self.at = now
-            record = after_request(self._before, self._interval, self._may_owe, now)
-            self._limiter.write(self._host, record)
+        self.at = self._limiter.now()
+        record = after_request(self._before, self._interval, self._may_owe, self.at)
+        self._limiter.write(self._host, record)
 
 
 class RateLimiter:
@@ -3773,13 +3770,10 @@ class PolicyStore:
             self._keep(key, self._with_value(key, held))
 
     def _with_value(self, key: str, held: Held) -> Held:
-        value = None
         try:
-            if held.data is not None:
-                value = self.value_of(held.data)
+            return held._replace(value=None if held.data is None else self.value_of(held.data))
         except (AttributeError, LookupError, TypeError, ValueError):  # the cache may be hostile
             return UNKNOWN
-        return held._replace(value=value)
 
     def _keep(self, key: str, held: Held) -> None:
         self._held_bytes += held.held_bytes
@@ -5025,7 +5019,7 @@ class Fetcher:
             self._robots_gate,  # R2
             self._throttle_gate,  # R4
         ]
-        if self.kinds[kind].may_owe == POLICY:
+        if kind in (*CANONICAL_KINDS, "robots"):
             gates.remove(self._robots_gate)
         return gates
 
@@ -7048,8 +7042,6 @@ class Bot(Fetcher):
         gates = super().gates_of(kind)
         if self._category and self.kinds[kind].may_owe == FIRST:
             gates.insert(-1, self._robots2_gate)
-        if kind in ("robots2", "ask"):
-            gates.insert(-1, self._robots_gate)
         return gates
 
     def _robots_gate(self, visit: Visit) -> GateAnswer:
