@@ -3810,19 +3810,19 @@ class PolicyStore:
                     self._asking.pop(key, None)
             if later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                 return visit.not_yet(later)
-            yield later
+            yield from visit.wait(later)
         return None
 
     def _after_other(self, visit: Visit, key: str) -> Later | None:
         """When to look again, where another visit of this process asks, or has met a hold."""
         held_back = self._put_off.get(key)
         if held_back is not None and held_back.at > self._now():
-            return visit.placed(held_back)
+            return held_back
         other = self._asking.get(key, visit)
         at = other.resumes_at + LOCK_POLL_SECONDS
         if other is visit or at <= self._now():
             return None
-        return visit.placed(Later(at, self.gate, f"another target waits for the {self.kind}"))
+        return Later(at, self.gate, f"another target waits for the {self.kind}")
 
     def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
         """The only one. What came of it is kept, for this run and the next.
@@ -4260,11 +4260,6 @@ class Visit:
             reason = f"{self.answer.reason}; {reason}"
         return self.refused(later.gate, reason, later.at)
 
-    def placed(self, later: Later) -> Later:
-        """With the host at which the target is now; whoever waits for it knows how long."""
-        self.root.resumes_at = later.at
-        return later._replace(host=self.root.host)
-
     def too_late(self) -> Decision | None:
         """The refusal of any request but the target's first, where the exchanges took too long."""
         options = self.fetcher.options
@@ -4289,7 +4284,7 @@ class Visit:
             if outcome is not None:
                 if self.is_too_far(outcome):
                     return Ending(self.answer, self._too_far_to_retry(outcome))
-                yield from self._wait(outcome)
+                yield from self.wait(outcome)
 
     def _too_far_to_retry(self, later: Later) -> Decision | None:
         """A target is put off until its retry may leave; a document's silence is its failure."""
@@ -4312,7 +4307,7 @@ class Visit:
                 return None
             if isinstance(answer, Later):
                 if not self.is_too_far(answer):
-                    yield from self._wait(answer)
+                    yield from self.wait(answer)
                     continue
                 answer = self.not_yet(answer)
             elif not isinstance(answer, Decision):
@@ -4327,11 +4322,13 @@ class Visit:
         own_at = self.fetcher.sent_at
         return later.gate != "R4" or later.at > own_at + PATIENCE_SECONDS
 
-    def _wait(self, later: Later) -> Steps[None]:
+    def wait(self, later: Later) -> Steps[None]:
+        """Says at which host the target is meanwhile; whoever waits for it knows how long."""
         fetcher = self.fetcher
         before = fetcher.now()
         fetcher.trace_wait(self.wire, later.at - before, later.reason)
-        yield self.placed(later)
+        self.root.resumes_at = later.at
+        yield later._replace(host=self.root.host)
         now = fetcher.now()
         self.root.waited += now - before
         self.root.started_at += max(0.0, now - later.at)  # a run's own queue does not count
