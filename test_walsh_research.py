@@ -800,7 +800,7 @@ R3b the sweep takes the list | "blocklist": float("inf") => "blocklist": 60 * 86
 R3c any contract | lazy_re(BLOCKLIST_CONTRACT + => lazy_re("walsh-research-blocklist/v1.*" +
 R3c nothing is validated | validate(document, schema)  # R3c => bool(schema)
 R4 policy documents are free | max(record.last_at + MIN => max(record.target_at + MIN
-R4 the pace is in memory | self._cache.store("pace", host, record._asdict()) => pass
+R4 the pace is in memory | self.cache.store("pace", host, record._asdict()) => pass
 R4 threads go beside each other | with self._lock:  # R4: serial => if True:
 R4* no lock between processes | lock = cache.lock(f"host {host}") => lock = CacheLock()
 R4c the first target of an unseen host waits | if record.had_one_policy and may_owe < POLICY: => if False:

@@ -3622,7 +3622,7 @@ class Start:
         """R4: None where it holds now, in this step; else when to come back, and nothing is kept."""
         limiter = self._limiter
         now = limiter.now()
-        if not limiter.lock(self._host):  # R4a
+        if not limiter.process.lock_host(limiter.cache, self._host):  # R4a
             return Later(now + LOCK_POLL_SECONDS, "R4", f"another process is at {self._host}")
         self._before = limiter.record_of(self._host)  # nobody else can write it now
         later = self.when(latest)
@@ -3639,15 +3639,14 @@ class RateLimiter:
     """R4, R5: each host's pace, shared with other processes by the cache."""
 
     def __init__(self, process: Process, cache: Cache) -> None:
-        self._process = process
-        self._records = process.records
-        self._cache = cache
+        self.process = process
+        self.cache = cache
         self.now = process.now
 
     def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
-        ours = self._records.get(host, UNSEEN)
-        theirs = from_entry(UNSEEN, self._cache.load("pace", host))
+        ours = self.process.records.get(host, UNSEEN)
+        theirs = from_entry(UNSEEN, self.cache.load("pace", host))
         now = self.now()
         record = merge_records(ours, theirs, now)
         if max(theirs.last_at, theirs.target_at) > now:  # else it would count as now for ever
@@ -3656,17 +3655,13 @@ class RateLimiter:
 
     def write(self, host: str, record: HostRecord) -> None:
         """For this process, and for those that share the cache."""
-        self._records[host] = record
-        self._cache.store("pace", host, record._asdict())
+        self.process.records[host] = record
+        self.cache.store("pace", host, record._asdict())
 
     def share(self) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
-        for host in self._records:
+        for host in self.process.records:
             self.write(host, self.record_of(host))
-
-    def lock(self, host: str) -> bool:
-        """False: another process is there."""
-        return self._process.lock_host(self._cache, host)
 
     def hold_host(self, host: str, until: float, url: str, why: str) -> None:
         """R5: nothing goes to the host before, in any run or process. It is never shortened."""
@@ -3700,9 +3695,9 @@ class PolicyStore:
     is_always_answered = False  # whether what could not be asked is an answer too
 
     def __init__(
-        self, cache: Cache, limiter: RateLimiter, warn: Callable[[str], None], variant: str = ""
+        self, limiter: RateLimiter, warn: Callable[[str], None], variant: str = ""
     ) -> None:
-        self._cache = cache
+        self._cache = limiter.cache
         self._warn = warn
         self._limiter = limiter
         self._now = limiter.now
@@ -4781,9 +4776,9 @@ class Fetcher:
         self._transport = options.transport or HttpTransport(allow_private=options.allow_private)
         self._cache = Cache(self._cache_folder(), self.warn, self.now)
         self.limiter = RateLimiter(self.process, self._cache)
-        self._blocklist = BlocklistStore(self._cache, self.limiter, self.warn, self.origin)
-        self.schemas = SchemaStore(self._cache, self.limiter, self.warn)
-        self.robots = RobotsStore(self._cache, self.limiter, self.warn)
+        self._blocklist = BlocklistStore(self.limiter, self.warn, self.origin)
+        self.schemas = SchemaStore(self.limiter, self.warn)
+        self.robots = RobotsStore(self.limiter, self.warn)
         self.sources = SourceStore(self._cache)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
@@ -6866,8 +6861,8 @@ class Bot(Fetcher):
             trace,
         )
         super().__init__(options)
-        self._robots2 = Robots2Store(self._cache, self.limiter, self.warn, self._category)
-        self._answers = AnswerStore(self._cache, self.limiter, self.warn, self._category)
+        self._robots2 = Robots2Store(self.limiter, self.warn, self._category)
+        self._answers = AnswerStore(self.limiter, self.warn, self._category)
 
     # --- How far it is ----------------------------------------------------
 
