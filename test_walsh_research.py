@@ -3856,7 +3856,12 @@ class Disk:
 
     def cache(self):
         """The cache of a new process."""
-        return wr.Cache(str(self.folder), self.lines.append, lambda: self.now)
+        return wr.Cache(str(self.folder), self.warn, lambda: self.now)
+
+    def warn(self, line):
+        """Each line once, as a bot does."""
+        if line not in self.lines:
+            self.lines.append(line)
 
     def files(self, kind="*"):
         return sorted(self.folder.glob(f"{kind}-*.pickle"))

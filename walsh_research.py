@@ -2723,15 +2723,14 @@ class Cache:
     """Entries of plain data by kind and name, a file each in `folder`; None keeps them in memory.
 
     A kind has small letters and digits; a name is any text. What the disk refuses lives in memory
-    for this run, and memory beats the disk. `warn` gets each line once. `wall_time` gives the Unix
-    seconds that date the files. Nothing here raises but for data that cannot be pickled.
+    for this run, and memory beats the disk. `warn` may get a line more than once. `wall_time` gives
+    the Unix seconds that date the files. Nothing here raises but for data that cannot be pickled.
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime) -> None:
         self.folder = folder
         self._warn = warn
         self._wall_time = wall_time
-        self._warned: set[str] = set()
         self._memory: dict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._memory_bytes: dict[str, int] = collections.defaultdict(int)  # by kind
 
@@ -2749,7 +2748,7 @@ class Cache:
         except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
             file = os.path.basename(self._path(kind, name))
             trouble = printable(str(error) or type(error).__name__)
-            self._warn_once(file, f"cache: {file}: {trouble}; taken as absent")
+            self._warn(f"cache: {file}: {trouble}; taken as absent")
         return None
 
     def store(self, kind: str, name: str, value: Any) -> bool:
@@ -2881,14 +2880,9 @@ class Cache:
         self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
 
     def _warn_of_disk(self, error: Exception) -> None:
-        trouble = printable(f"{self.folder}: {error}")
-        line = f"cache: {trouble}; what it does not hold, this run remembers alone"
-        self._warn_once("disk", line)
-
-    def _warn_once(self, cause: str, line: str) -> None:
-        if cause not in self._warned:
-            self._warned.add(cause)
-            self._warn(line)
+        why = getattr(error, "strerror", None) or error  # without the name of a file
+        trouble = printable(f"{self.folder}: {why}")
+        self._warn(f"cache: {trouble}; what it does not hold, this run remembers alone")
 
 
 def sweep_file(file: os.DirEntry[str], now: float) -> None:
