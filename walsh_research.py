@@ -2040,9 +2040,7 @@ class Held(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory it takes."""
-        bodies = [self.data]
-        if isinstance(self.data, dict):
-            bodies = list(self.data.values())
+        bodies = self.data.values() if isinstance(self.data, dict) else [self.data]
         data_bytes = sum(len(body) for body in bodies if isinstance(body, bytes))
         return 1000 + data_bytes + getattr(self.value, "held_bytes", 0)
 
@@ -2800,7 +2798,7 @@ class Cache:
         return lock
 
     def sweep(self) -> None:
-        """Once a day, for all processes, what was long not written goes."""
+        """Once a day, for all processes, what has outlived its kind goes."""
         now = self._wall_time()
         if not self._is_usable():
             return
@@ -2810,7 +2808,14 @@ class Cache:
         self.store("sweep", "at", now)
         with suppress(OSError), os.scandir(self.folder) as files:
             for file in files:
-                sweep_file(file, now)
+                found = CACHE_FILE.match(file.name)
+                if not found:
+                    continue
+                lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
+                with suppress(OSError):
+                    # One from the future has not.
+                    if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
+                        os.unlink(file.path)
 
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
@@ -2883,17 +2888,6 @@ class Cache:
         why = getattr(error, "strerror", None) or error  # without the name of a file
         trouble = printable(f"{self.folder}: {why}")
         self._warn(f"cache: {trouble}; what it does not hold, this run remembers alone")
-
-
-def sweep_file(file: os.DirEntry[str], now: float) -> None:
-    """Removes a file of ours that has outlived its kind; one from the future has not."""
-    found = CACHE_FILE.match(file.name)
-    if not found:
-        return
-    lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
-    with suppress(OSError):
-        if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
-            os.unlink(file.path)
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
@@ -3684,6 +3678,7 @@ class PolicyStore:
     gate: GateName = "R2"
     hold_gate: GateName = "R5"  # that defers whoever wants it, where it leads to a held host
     entry_kind = ""  # in the cache
+    ttl_seconds: float = ROBOTS_TTL_SECONDS  # R2
     value_of: Any  # of its data
     has_validators = True  # whether "anything new?" can be asked
     is_always_answered = False  # whether what could not be asked is an answer too
@@ -3707,7 +3702,7 @@ class PolicyStore:
         raise NotImplementedError
 
     def fresh_seconds(self, held: Held) -> float:
-        return ROBOTS_TTL_SECONDS  # R2
+        return self.ttl_seconds  # R12
 
     def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
         """The data and the value of an ending, and when to ask again if not when it is stale."""
@@ -3867,15 +3862,13 @@ class SchemaStore(PolicyStore):
     """R10: the standalone schema, for a list that carries none."""
 
     kind = entry_kind = "schema"
+    ttl_seconds = SCHEMA_TTL_SECONDS  # R10
     value_of: Any = staticmethod(parse_schema)
     gate: GateName = "R3"
     is_always_answered = True
 
     def url_of(self, visit: Visit, key: str) -> str:
         return key + SCHEMA_PATH
-
-    def fresh_seconds(self, held: Held) -> float:
-        return SCHEMA_TTL_SECONDS  # R10
 
     def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
         yield from ()  # one answer says it all
@@ -6694,6 +6687,7 @@ class AnswerStore(PolicyStore):
     """
 
     kind = entry_kind = "ask"
+    ttl_seconds = ROBOTS2_ASK_TTL_SECONDS
     value_of: Any = staticmethod(partial(from_entry, AskAnswer("deny")))
     gate: GateName = "robots2"
     has_validators = False
@@ -6703,9 +6697,6 @@ class AnswerStore(PolicyStore):
         directive = key.rpartition(" ")[2]
         question = f"{ROBOTS2_ASK_PATH}?directive={directive}&agent={ROBOTS2_AGENT}"
         return site_of(visit.wire) + question
-
-    def fresh_seconds(self, held: Held) -> float:
-        return ROBOTS2_ASK_TTL_SECONDS
 
     def is_shared(self, held: Held) -> bool:
         return bool(held.value.cacheable) or held.has_held_host
