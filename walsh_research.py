@@ -2547,10 +2547,8 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
 
 def is_lost_for_good(held: Held, now: float) -> bool:
     """RFC 9309 2.3.1.4: out of reach for thirty days, and a copy for three failures too."""
-    is_short = held.value is not None and held.failures < LEAST_FAILURES_FOR_GOOD
-    if not held.failures or is_short:
-        return False
-    return now - held.failed_since > MAX_UNREACHABLE_SECONDS
+    least = 1 if held.value is None else LEAST_FAILURES_FOR_GOOD
+    return held.failures >= least and now - held.failed_since > MAX_UNREACHABLE_SECONDS
 
 
 def robots_decision(url: str, target: str, held: Held, now: float, unreachable: str) -> Decision:
@@ -4815,8 +4813,7 @@ class Fetcher:
         waited for either way (R12). A bad URL is a refusal with its reason.
         """
         gates = self.gates_of("target")
-        if not wait:
-            gates[-1] = self._pace_gate
+        gates[-1] = self._permit_gate if wait else self._pace_gate
         return self._decide(url, gates)
 
     def _decide(self, url: str, gates: Sequence[Gate]) -> Decision:
@@ -4826,17 +4823,9 @@ class Fetcher:
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
         with CONNECTION.call():
-            decision = self.process.finish(self._decide_steps(visit, gates), self.clock)
+            refusal = self.process.finish(visit.pass_gates(gates), self.clock)
+        decision = visit.decision if refusal is None else refusal
         return decision._replace(waited=visit.waited)
-
-    def _decide_steps(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision]:
-        refusal = yield from visit.pass_gates(gates)
-        if refusal is not None:
-            return refusal
-        if self._throttle_gate in gates:
-            visit.start.record()
-            self.request_left(visit)  # that of the caller
-        return visit.decision
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
         """One target through every gate, to its end. Policy, network and server never raise.
@@ -5103,6 +5092,14 @@ class Fetcher:
         if self.options.interactive:  # spec 1.1
             return None
         return visit.start.claim(visit.deadline)
+
+    def _permit_gate(self, visit: Visit) -> GateAnswer:
+        """R4: the throttle before a request that the caller makes: it leaves now."""
+        answer = self._throttle_gate(visit)
+        if answer is None:
+            visit.start.record()
+            self.request_left(visit)
+        return answer
 
     def _pace_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is recorded or waited for."""
