@@ -8872,8 +8872,8 @@ class TestResultLines:
 
     def test_what_is_over_the_limit_names_the_option(self, run, world):
         world.web[DOC] = "x" * 3000
-        assert run("--max-bytes", "2k", DOC).out.endswith("  more than 2 KiB (--max-bytes)\n")
-        assert "more than 2999 bytes (--max" in run("--force", "--max-bytes", "2999", DOC).out
+        assert run("--max-bytes", "2k", DOC).out.endswith("  more than 2,048 bytes (--max-bytes)\n")
+        assert "more than 2,999 bytes (--max" in run("--force", "--max-bytes", "2999", DOC).out
 
     def test_check_says_when_the_next_request_may_leave(self, run, world):
         world.web[DOC] = "x"

@@ -2002,18 +2002,6 @@ def spell_seconds(seconds: float) -> str:
     return f"{round(max(0.0, seconds), 1):g} s"
 
 
-def spell_bytes(count: int) -> str:
-    """A size for people, in the largest unit that is exact.
-
-    >>> spell_bytes(10 * 2**20), spell_bytes(2999)
-    ('10 MiB', '2999 bytes')
-    """
-    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if count % size == 0:
-            return f"{count // size} {unit}"
-    return f"{count} bytes"
-
-
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
 # Validators, and what an answer of the network leaves of a policy document.
 
@@ -4446,7 +4434,7 @@ def conclude(visit: Visit, ending: Ending) -> Result:
 def trouble_of(visit: Visit, answer: Response) -> str:
     """Why an answer is no success, "" where it is one."""
     if answer.truncated:
-        return f"more than {spell_bytes(visit.fetcher.options.max_bytes)} (--max-bytes)"
+        return f"more than {visit.fetcher.options.max_bytes:,} bytes (--max-bytes)"
     if answer.status == 206:
         return "the server sent a part (206) that nobody asked for"
     if 200 <= answer.status < 300 or (answer.status == 304 and visit.conditions):
