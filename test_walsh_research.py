@@ -756,8 +756,8 @@ R7 a lone Last-Modified is not sent | if re.fullmatch(header_text, value)}
   => if etag and re.fullmatch(header_text, value)}
 R9 a type that contains markdown is not read as such | (?P<markdown>.*markdown)
   => (?P<markdown>text/markdown)
-R12 a 404 of robots.txt holds for thirty days | return self.ttl_seconds
-  => return self.ttl_seconds * (30 if held.status == 404 else 1)
+R12 a 404 of robots.txt holds for thirty days | return ROBOTS_TTL_SECONDS
+  => return ROBOTS_TTL_SECONDS * (30 if held.status == 404 else 1)
 R8 a failure has no floor | return was_put_off or not is_fresh
   => return was_put_off or bool(known.failure) or not is_fresh
 R1* another name under TLS | headers.update(request.headers)
@@ -829,7 +829,7 @@ R10 a stale schema is thrown away | schemas.held_of(self._variant).value  # R10
 R10 a stale schema goes unsaid | if held.value is not None:  # R10 => if False:
 R11 nothing is written | self._write(kind, name, payload)  # R11 => bool(payload)  # R11
 R11 robots.txt is in memory | self._cache.store(self.entry_kind, => dict(
-R12 a week's robots.txt | = ROBOTS_TTL_SECONDS  # R2 => = 7 * ROBOTS_TTL_SECONDS  # R2
+R12 a week's robots.txt | return ROBOTS_TTL_SECONDS  # R2 => return 7 * ROBOTS_TTL_SECONDS  # R2
 R12 a stale list serves | if not store.is_current(ONLY_LIST):  # R12
   => if store.held.value is None and not store.is_current(ONLY_LIST):
 R2 anybody ignores robots.txt | if self.robots_mode != "respect" and not self.interactive:

@@ -3664,7 +3664,6 @@ class PolicyStore:
     gate: GateName = "R2"
     hold_gate: GateName = "R5"  # that defers whoever wants it, where it leads to a held host
     entry_kind = ""  # in the cache
-    ttl_seconds: float = ROBOTS_TTL_SECONDS  # R2
     value_of: Any  # of its data
     has_validators = True  # whether "anything new?" can be asked
     is_always_answered = False  # whether what could not be asked is an answer too
@@ -3688,7 +3687,7 @@ class PolicyStore:
         raise NotImplementedError
 
     def fresh_seconds(self, held: Held) -> float:
-        return self.ttl_seconds  # R12
+        return ROBOTS_TTL_SECONDS  # R2
 
     def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
         """The data and the value of an ending, and when to ask again if not when it is stale."""
@@ -3848,13 +3847,15 @@ class SchemaStore(PolicyStore):
     """R10: the standalone schema, for a list that carries none."""
 
     kind = entry_kind = "schema"
-    ttl_seconds = SCHEMA_TTL_SECONDS  # R10
     value_of: Any = staticmethod(parse_schema)
     gate: GateName = "R3"
     is_always_answered = True
 
     def url_of(self, visit: Visit, key: str) -> str:
         return key + SCHEMA_PATH
+
+    def fresh_seconds(self, held: Held) -> float:
+        return SCHEMA_TTL_SECONDS  # R10
 
     def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
         yield from ()  # one answer says it all
@@ -6672,7 +6673,6 @@ class AnswerStore(PolicyStore):
     """
 
     kind = entry_kind = "ask"
-    ttl_seconds = ROBOTS2_ASK_TTL_SECONDS
     value_of: Any = staticmethod(partial(from_entry, AskAnswer("deny")))
     gate: GateName = "robots2"
     has_validators = False
@@ -6682,6 +6682,9 @@ class AnswerStore(PolicyStore):
         directive = key.rpartition(" ")[2]
         question = f"{ROBOTS2_ASK_PATH}?directive={directive}&agent={ROBOTS2_AGENT}"
         return site_of(visit.wire) + question
+
+    def fresh_seconds(self, held: Held) -> float:
+        return ROBOTS2_ASK_TTL_SECONDS
 
     def is_shared(self, held: Held) -> bool:
         return bool(held.value.cacheable) or held.has_held_host
@@ -8164,7 +8167,7 @@ R6 no more is read of a body than was said
   new_bot {"max_bytes": 1024}
   serve /more 200 {400 KiB}
   fetch /more -> blocklist /robots.txt /more failed
-  told more than 1 KiB -> True
+  told more than 1,024 bytes -> True
 
 R6 metadata only: no content in a record, nor in the cache
   find /allowed Words of the body -> blocklist /robots.txt /allowed 1 read 0 kept
