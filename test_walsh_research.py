@@ -64,9 +64,9 @@ import walsh_research as wr
 # What is used or replaced here of what is not public: a test of the house keeps the list.
 INTERNAL_NAMES = """
     CACHE_FORMAT CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_READ_BYTES
-    MAX_XML_COUNTS PlainUnpickler ProcessRun ScenarioRun VirtualClock address_refusal
-    default_cache_dir detect_identity entry_digest harness_bot live_checks measured
-    offline_checks parse_ask_answer parse_json parse_schema resolve_url robots2_chain
+    MAX_XML_COUNTS PROGRESS_SECONDS PlainUnpickler ProcessRun ScenarioRun VirtualClock
+    address_refusal default_cache_dir detect_identity entry_digest harness_bot live_checks
+    measured offline_checks parse_ask_answer parse_json parse_schema resolve_url robots2_chain
     robots2_gate robots2_use scope_covers wire_url
 """.split()
 MODULE = Path(wr.__file__).resolve()
@@ -8440,6 +8440,8 @@ class TestCommandLine:
         ("-L x", "-L is no option, redirects are always followed, each hop through every gate"),
         ("-i x", "-i is no option, want --json for what the headers say, or --input FILE"),
         ("-k x", "-k is no option, certificates are always verified"),
+        ("--insecure x", "--insecure is no option, certificates are always verified"),
+        ("--no-check-certificate x", "certificate is no option, certificates are always verified"),
         ("--max-wait", "expected one argument, want it as --help shows it"),
         ("--json=yes x", "ignored explicit argument 'yes', want it as --help shows it"),
         ("--max-wait soon x", "--max-wait is 'soon', want seconds (90), units (30s, 5m, 1h30m"),
@@ -8448,9 +8450,10 @@ class TestCommandLine:
         ("--timeout nan x", "--timeout is 'nan', want seconds (90)"),
         ("--timeout 0 x", "--timeout is 0.0, want a positive number"),
         ("--max-bytes 1.5 x", "--max-bytes is '1.5', want a number of bytes (5000000)"),
-        ("--max-bytes 0 x", "--max-bytes is 0, want a positive number"),
-        ("--jobs 0 x", "--jobs is '0', want a number of processes, 1 to 64"),
-        ("--jobs 65 x", "--jobs is '65', want a number of processes, 1 to 64"),
+        ("--max-bytes 0 x", "--max-bytes is 0, want a whole number, 1 or more"),
+        ("--jobs two x", "--jobs is 'two', want a number of processes, 1 to 64"),
+        ("--jobs 0 x", "--jobs is 0, want 1 to 64"),
+        ("--jobs 65 x", "--jobs is 65, want 1 to 64"),
         ("--unreachable maybe x", "--unreachable is 'maybe', want one of allow, defer"),
         ("--tag walsh x", "--tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
         ("--origin wal.sh x", "--origin is 'wal.sh', want http(s)://host"),
@@ -8475,6 +8478,13 @@ class TestCommandLine:
         assert (done.code, done.out, world.hits) == (2, "", [])
         assert told_in(done.err).startswith("walsh_research.py: ") and told in done.err
         assert done.err.count("\n") == 1 and "love" not in done.err
+
+    @pytest.mark.parametrize("mode", [[], ["--check"], ["--discover"]])
+    def test_without_processes_jobs_are_misuse(self, monkeypatch, tmp_path, mode):
+        monkeypatch.setattr(sys, "platform", "emscripten")
+        done = call(*mode, "--jobs", "2", "--cache-dir", tmp_path, DOC)
+        wanted = "walsh_research.py: --jobs is 2 and there are no processes here, want 1\n"
+        assert (done.code, done.out, told_in(done.err)) == (2, "", wanted)
 
     @pytest.mark.parametrize("pair", TYPED_TIMES)
     def test_a_time_as_people_type_it(self, run, world, pair):
@@ -8517,7 +8527,7 @@ class TestCommandLine:
         ("--unreachable", "defer", "unreachable", "defer"),
         ("--robots2", None, "robots2", True),
         ("--allow-private", None, "allow_private", True),
-        ("--origin", "https://B.test/x", "origin", "https://b.test"),
+        ("--origin", "https://b.test", "origin", "https://b.test/"),
         ("--tag", "org/repo@abc", "tag", "org/repo@abc"),
         ("--cache-dir", "~/cache", "cache_dir", os.path.expanduser("~/cache")),
     )
@@ -8527,7 +8537,12 @@ class TestCommandLine:
 
     def test_defaults_are_those_of_the_library(self, made):
         assert call(DOC).code == 2
-        wanted = {"origin": ORIGIN, "timeout": 30.0, "max_wait": 300.0, "max_bytes": 10 * 2**20}
+        wanted = {
+            "origin": wr.wire_url(ORIGIN),
+            "timeout": 30.0,
+            "max_wait": 300.0,
+            "max_bytes": 10 * 2**20,
+        }
         wanted.update(unreachable="allow", robots2=False, allow_private=False, tag=None)
         assert {name: made[0][name] for name in wanted} == wanted
 
@@ -8924,6 +8939,15 @@ class TestResultLines:
         objects = [json.loads(line) for line in lines]
         assert [item["kind"] for item in objects] == ["feed", "llms.txt"]
 
+    @pytest.mark.parametrize("count", [20, 21, 50])
+    def test_of_many_items_twenty_are_shown_and_the_others_counted(self, run, world, count):
+        items = [f"- [{number}](https://b.test/{number})" for number in range(count)]
+        world.web[DOC] = answer("\n".join(items), content_type="text/markdown")
+        _, head, *shown = run("--discover", DOC).out.splitlines()
+        assert head == f"markdown  {DOC}  {count} items"
+        rest = [f"          and {count - 20} more; --json has all"] * (count > 20)
+        assert shown[19:] == ["          19  https://b.test/19", *rest]
+
     def test_thousands_of_items_are_no_text_of_their_own(self, run, world):
         entries = [f"<url><loc>https://b.test/{number:0100}</loc></url>" for number in range(2500)]
         world.web[DOC] = answer(f"<urlset>{''.join(entries)}</urlset>", content_type="text/xml")
@@ -8998,10 +9022,9 @@ class TestResultLines:
     def test_the_status_line_of_many_processes_goes_on_while_they_wait(self, publisher, tmp_path):
         publisher.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 60"
         targets = [publisher.origin + path for path in ("/allowed", "/page.md")]
-        patch, words = "wr.STATUS_TICK_SECONDS = 0.1", [*here(publisher, tmp_path), "--jobs", "2"]
-        with at_terminal(*words, *targets, patch=patch) as (process, read):
+        with at_terminal(*here(publisher, tmp_path), "--jobs", "2", *targets) as (process, read):
             line = r"1/2 · [\d.]+ s, about [\d.]+ s left · http\S+: waits[^\r]*\r\x1b\[2K"
-            assert re.search(line * 3, read(line * 3))
+            assert re.search(line * 2, read(line * 2))
             process.send_signal(signal.SIGINT)
             assert " 1 not reached; " in read() and process.wait(10) == 130
 
@@ -9367,6 +9390,14 @@ class TestSignals:
         done = subprocess.run(words, env=environment_of(), **CAPTURED)
         assert done.returncode == (closed == ">&-")
         assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+    @given("closed, code, lines", ("<&-", 0, 0), (">&-", 1, 1))
+    def test_a_server_whose_stdin_is_closed_has_ended_and_one_without_stdout_says_so(
+        self, closed, code, lines
+    ):
+        words = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, *AS_COMMAND, "--mcp"]
+        done = subprocess.run(words, env=environment_of(), **CAPTURED)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", lines)
 
 
 # === 9. THE PROOF ============================================================
@@ -10076,6 +10107,20 @@ print(sorted((result.outcome, result.gate, result.body) for result in results))
         told = {name: value for name, value in defaults.items() if name != "cache_dir"}
         assert {**told, **bot.options._asdict()} == {**told, "cache_dir": None}
 
+    @given(
+        "name, value",
+        *[("timeout", value) for value in (0, -1.0, math.inf, math.nan, "3", True, None)],
+        *[("max_bytes", value) for value in (0, -1, 1.5, 1e6, math.inf, "3", True, None)],
+        *[("max_wait", value) for value in (-1, math.nan, "3", True, None)],
+        *[(name, value) for name in ("interactive", "allow_private") for value in (1, "no", None)],
+        *[(name, value) for name in ("unreachable", "robots_mode") for value in ("x", None, [])],
+    )
+    def test_an_argument_that_would_break_a_promise_is_a_ValueError_that_names_it(
+        self, name, value
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} is .*, want "):
+            wr.Bot(None, **{name: value})
+
     @pytest.mark.skipif(sys.version_info < (3, 10), reason="3.9 names no class")
     def test_a_misspelt_argument_names_the_bot(self):
         with pytest.raises(TypeError, match=r"\bBot\b.*'timeuot'"):
@@ -10319,8 +10364,9 @@ class TestReadme:
         of_page, of_feed = [names_in(part) for part in row.split("of a feed")]
         assert list(wr.Bot().fetch(README_FEED).metadata) == of_feed
         head = "<meta name=description content=d><html lang=en><link rel=canonical href=/c>"
-        link = "<link rel=alternate type=application/rss+xml href=/f>"
-        served.web[BOT_PAGE] = answer(head + link, content_type="text/html")
+        for kind in ("application/rss+xml", "text/markdown"):
+            head += f"<link rel=alternate type={kind} href=/f>"
+        served.web[BOT_PAGE] = answer(head, content_type="text/html")
         assert list(wr.Bot().fetch(BOT_PAGE).metadata) == of_page
 
     def test_exit_codes(self):

@@ -1301,7 +1301,7 @@ def compile_pattern(source: str) -> re.Pattern[str]:
 
 # 6c. Schemas: tables of keywords, and one walk through schema and instance.
 JsonObject = dict[str, Any]
-Path = tuple[Any, ...]  # of names and numbers, from the root of the instance
+Path = tuple[Union[str, int], ...]  # of names and numbers, from the root of the instance
 Parts = Iterator[tuple[Path, Any, Any]]
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1532,7 +1532,7 @@ SHAPES: JsonObject = {
 META_SCHEMA = {"type": ["object", "boolean"], "properties": SHAPES}
 
 
-def pointer_part(name: Any) -> str:
+def pointer_part(name: str | int) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
@@ -1783,7 +1783,10 @@ class Blocklist:
     """
 
     def __init__(
-        self, rows: dict[str, Any], refresh_seconds: float, warnings: Sequence[str] = ()
+        self,
+        rows: dict[str, tuple[str, str, str]],
+        refresh_seconds: float,
+        warnings: Sequence[str] = (),
     ) -> None:
         self._rows = rows  # by blocklist_key: domain, added, reason
         self.refresh_seconds = refresh_seconds
@@ -1818,7 +1821,7 @@ class Blocklist:
         ValueError of one line, where the contract's major is unknown, the document does not
         hold, or there is no schema (R3c, R10).
         """
-        rows: dict[str, Any] = {}
+        rows: dict[str, tuple[str, str, str]] = {}
         warnings: list[str] = []
         odd_count = 0
         for number, entry in enumerate(checked_entries(document, schema)):
@@ -4689,10 +4692,10 @@ class Options(NamedTuple):
         """ValueError: an argument that would break a promise."""
         require_choice("unreachable", self.unreachable, ("allow", "defer"))
         require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
-        for name in ("timeout", "max_bytes"):
-            value = getattr(self, name)
-            if not is_number(value) or not 0 < value < math.inf:
-                raise ValueError(f"{name} is {value!r}, want a positive number")
+        if not is_number(self.timeout) or not 0 < self.timeout < math.inf:
+            raise ValueError(f"timeout is {self.timeout!r}, want a positive number")
+        if type(self.max_bytes) is not int or self.max_bytes < 1:
+            raise ValueError(f"max_bytes is {self.max_bytes!r}, want a whole number, 1 or more")
         if not is_number(self.max_wait) or not self.max_wait >= 0:
             raise ValueError(f"max_wait is {self.max_wait!r}, want seconds, 0 or more")
         for name in ("interactive", "allow_private"):
@@ -5265,17 +5268,23 @@ def held_bytes(entry: Iterable[Optional[str]]) -> int:
 
 
 def one_line(text: str) -> str:
-    """Without control characters, no longer than a title may be; white space is single spaces."""
+    """The text without control characters, as long as a title may be; white space is one blank."""
     return " ".join(CONTROL_RUN.sub(" ", text[:MAX_FEED_TEXT]).split())
 
 
 def html_text(value: str) -> str:
-    """The same, with character references resolved; of more, Python would read longer numbers."""
+    """The same of HTML, its character references resolved.
+
+    It is cut first, since Python refuses a reference of more than 4,300 digits.
+    """
     return one_line(unescape(value[:MAX_FEED_TEXT]))
 
 
 def absolute_url(base: str, reference: str) -> str:
-    """The absolute URL; as it stands without a base; "" where it is none: one must not lose all."""
+    """The absolute URL, or "" where it is none, since one bad link must not lose the others.
+
+    Without a base a reference is left as it stands.
+    """
     reference = reference.strip()
     if len(base) + len(reference) > MAX_FEED_TEXT:  # resolving many would take minutes
         return ""
@@ -5563,7 +5572,7 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
 
 
 def resolved_links(links: Iterable[Link], base: str) -> tuple[Link, ...]:
-    """Those that lead somewhere by http(s)."""
+    """The links with absolute URLs, but for those that do not lead anywhere by http(s)."""
     resolved = [Link(title, http_url(base, href)) for title, href in links]
     return tuple(link for link in resolved if link.url)
 
@@ -5605,7 +5614,7 @@ ROBOTS_WARNINGS = {
 ROBOTS_ITEM = lazy_re(  # RFC 1123 puts a comma behind a weekday
     r"[^,]*unavailable_after\s*:\s*[a-z]+\s*,[^,]*|[^,]+"
 )
-AGENT_NAME = lazy_re(  # no directive's, without a version; everybody's is none
+AGENT_NAME = lazy_re(  # It leaves out a version; `*` is no name, nor is that of a directive.
     rf"(?!(?:max-[a-z-]+|{'|'.join(ROBOTS_WARNINGS)}) ?:)"
     r"(?=[^ :])(?:\*(?=[/ :])|([^ :/]*))(?:/[^ :]*)? ?: ?"
 )
@@ -5710,7 +5719,7 @@ def feed_date(text: str) -> str:
     >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
     '2004-01-02T00:48:21Z'
     """
-    # Only where a feed has a date.
+    # A feed without a date does without these modules.
     from datetime import datetime, timedelta, timezone
     from email.utils import parsedate_tz
 
@@ -5792,7 +5801,7 @@ def listed(entries: Iterable[Any]) -> tuple[list[Any], str]:
 
 
 # XML.
-# Everything before the root, which the group begins; so no DTD reaches expat.
+# What may stand before the root, which begins where the group matches. So no DTD reaches expat.
 PROLOG_TOKEN = lazy_re(
     rb"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
     rb"|<([a-z_:\x80-\xff])"
@@ -5976,7 +5985,7 @@ def json_feed(document: bytes, base_url: str) -> Feed:
 
 
 def feed_of(entries: Iterable[Fields], head: Fields) -> Feed:
-    """The feed of the fields of its entries; those of the whole may grow while they are read."""
+    """A feed of its entries' fields; `head`, those of the whole, may grow while they are read."""
     items, warning = listed(feed_item(fields, head["kind"]) for fields in entries)
     site = absolute_url(head["base"], first_field(head, SITE_LINKS))
     return Feed(head["kind"], feed_title(head, head["kind"]), site, items, warning)
@@ -6998,7 +7007,8 @@ class Bot(Fetcher):
 
     def attest(self) -> dict[str, Any]:
         """The attestation document of spec 14, measured in the sandbox."""
-        return attest()  # the one look downwards of this file: the proof needs the bot
+        # This and `run` alone look downwards in this file: proof and processes are made of bots.
+        return attest()
 
     # --- robots2.txt, opt-in ----------------------------------------------
 
@@ -7192,6 +7202,7 @@ def is_llms_txt(url: str) -> bool:
 
 
 def llms_source(result: Result, warning: str) -> Source:
+    """The source that an llms.txt is, which came as this Result."""
     text = decode_body(result.body, result.content_type)
     parsed = parse_llms_txt(text, result.final_url)
     return Source("llms.txt", result.final_url, parsed.links, parsed.title, warning)
@@ -9423,7 +9434,7 @@ def work(
             tell("finding", (finding, bot.progress()))
             parent.recv_bytes()  # The next target is begun when this one was read.
     except Exception as error:  # noqa: BLE001 - its targets are told as failed, without a traceback
-        with suppress(OSError):  # the parent reads no more
+        with suppress(OSError):  # The parent reads no more.
             tell("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
         sys.exit(1)
 
@@ -9489,6 +9500,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
 
 
 def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: dict[Any, Worker]) -> None:
+    """Adds a process for the task to `workers`, by our end of its pipe. OSError: none can be had."""
     context = worker_context()
     ours, theirs = context.Pipe()
     arguments = task, bot.worker_settings(), failed_at, theirs
@@ -9521,8 +9533,8 @@ def receive(bot: Bot, mode: str, workers: dict[Any, Worker], connection: Any) ->
         unfinished[finding.target] -= finding.is_last
         yield finding
         if mode == "run":
-            bot.adopt(finding.value)  # R7: whoever did not come back has not read it
-        with suppress(OSError):  # it has ended meanwhile
+            bot.adopt(finding.value)  # R7: the caller came back, so it has read the Result.
+        with suppress(OSError):  # The worker has ended meanwhile.
             connection.send_bytes(b"")
 
 
@@ -9561,14 +9573,18 @@ def worker_context() -> Any:
 
     if sys.platform.startswith("linux"):
         with suppress(OSError):
-            if len(os.listdir("/proc/self/task")) == 1:  # a lock of another thread stays locked
+            # A lock that another thread holds would stay locked in a fork.
+            if len(os.listdir("/proc/self/task")) == 1:
                 return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
 
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Signals that end come after the block: a worker inherits the hold until it ignores them."""
+    """Ctrl-C and SIGTERM come when the block has ended.
+
+    A worker that is started in it is born with the hold, and lifts it once it knows what to do.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -9765,7 +9781,7 @@ OUR_FIELDS = (  # of Result and Decision, and no words of a site
     "verdict",
     "recommendation",
 )
-SITE_FIELDS = (  # where they say something
+SITE_FIELDS = (  # of both, and perhaps the words of a site
     "reason",
     "rule",
     "blocked_by",
@@ -9821,7 +9837,7 @@ def is_reason_ours(result: Result) -> bool:
 
 
 def what_happened(result: Result, now: float) -> str:
-    """Says it of a page, and what may be done next: from facts, never from a reason."""
+    """Says what became of a page and what may be done next, by facts: a reason may quote a site."""
     if result.ok:
         return f"Fetched ({result.status}), without a text: {why_no_text(result)}"
     if is_reason_ours(result):
@@ -9839,7 +9855,7 @@ def what_happened(result: Result, now: float) -> str:
 
 
 def why_no_text(result: Result) -> str:
-    """Says it of a page that was fetched, and what may be done next."""
+    """Says why a page that was fetched has no text here, and what may be done next."""
     if is_withheld(result):
         return "its site keeps it from models."
     if not result.read:
@@ -9863,7 +9879,7 @@ def is_withheld(value: Result | Source) -> bool:
 
 
 def picked(fields: JsonObject, names: Iterable[str]) -> JsonObject:
-    """Leaves out other fields, and those that say nothing."""
+    """Gives those of the fields that have these names and say something."""
     return {name: fields[name] for name in names if fields.get(name)}
 
 
@@ -10158,9 +10174,10 @@ class HarnessTransport(HttpTransport):
     cancelled: threading.Event | None = None
 
     def resolve(self, url: str, timeout: float) -> None:
-        """As HttpTransport has it.
+        """As HttpTransport has it, in nine tenths of the time.
 
-        Where the list's name takes all of its time-out, this one leaves time within `max_wait`.
+        The name of the list and that of the target then end within `max_wait`, even if nobody
+        answers either of them.
         """
         super().resolve(url, 0.9 * timeout)
 
@@ -10451,7 +10468,7 @@ class Report:
             gate = result["gate"] or result["status"] or "-"
             reason = result["reason"]
             row = [outcome, gate, asked_host, 0, reason, result["url"]]
-            if result["retry_at"]:  # the reason of what was put off tells another time each
+            if result["retry_at"]:  # Each reason tells another time, and all of them are one row.
                 reason = ""
             row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
             row[3] += 1
@@ -10667,29 +10684,17 @@ def read_bytes(text: str) -> int:
     return int(match[1]) << 10 * " kMG".index(match[2] or " ")
 
 
-def read_jobs(text: str) -> int:
-    """A number of processes; ValueError otherwise."""
-    jobs = read_bytes(text)
-    if not 1 <= jobs <= MAX_JOBS:
-        raise ValueError
-    return jobs
-
-
-def read_origin(text: str) -> str:
-    return site_of(wire_url(text))
-
-
 def read_folder(text: str) -> str:
     return os.path.expanduser(text) or PLATFORM_CACHE
 
 
 # An option, or a value as the help screen names it, is read so, and this is what is wanted.
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "--jobs": (read_jobs, f"a number of processes, 1 to {MAX_JOBS}"),
+    "--jobs": (int, f"a number of processes, 1 to {MAX_JOBS}"),
     "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
     "SECONDS": (parse_wait, "seconds (90)"),
     "N": (read_bytes, "a number of bytes (5000000), or of k, M or G (10M)"),
-    "URL": (read_origin, "http(s)://host or http(s)://host:port"),
+    "URL": (wire_url, "http(s)://host or http(s)://host:port"),
     "DIR": (read_folder, ""),
 }
 
@@ -10728,7 +10733,7 @@ def option_parser() -> Any:
 
 
 def read_arguments(argv: Sequence[str]) -> Any:
-    """Gives the options as attributes, with `mode` and `urls`. Misuse: they cannot be meant."""
+    """Gives the options as attributes, with `mode` and `urls`. Misuse: one cannot be read."""
     parser = option_parser()
     if "--mcp" in argv:
         parser.set_defaults(max_wait=MCP_MAX_WAIT_SECONDS, timeout=MCP_TIMEOUT_SECONDS)
@@ -10751,6 +10756,8 @@ NEAREST = {
     "delay": "each host has its own pace (--max-wait bounds what is waited for)",
     "cache": "want --cache-dir",
     "thread": "want --jobs",
+    "insecure": "certificates are always verified",
+    "certificate": "certificates are always verified",
     "-o": "want --body URL > FILE",
     "-k": "certificates are always verified",
     "-L": "redirects are always followed, each hop through every gate",
@@ -10771,7 +10778,7 @@ def nearest_option(name: str, attributes: Iterable[str]) -> str:
 
 
 def chosen_mode(options: Any) -> str:
-    """Names the method of the mode. Misuse: what was given excludes each other."""
+    """Names the method of the mode. Misuse: a target is missing, or words exclude each other."""
     modes = [name for name in MODES if getattr(options, name)] or ["fetch"]
     mode = modes[0]
     has_target = bool(options.urls or options.input)
@@ -10839,7 +10846,8 @@ def prepare_stdout() -> None:
             encoding = sys.stdout.encoding
             whole = io.BufferedWriter(sys.stdout.detach())
             sys.stdout = io.TextIOWrapper(whole, encoding, "backslashreplace", line_buffering=True)
-            # As that of the interpreter it may hold what a full disk refused; else 3.14 raises that.
+            # It may hold what a full disk refused. Where it is not the interpreter's own as well,
+            # 3.14 tries to write that once more as it is freed, and raises.
             sys.__stdout__ = sys.stdout  # type: ignore[misc]
 
 
@@ -10909,7 +10917,7 @@ def why(value: Result | Decision) -> list[Any]:
 
 
 def what_came(result: Result) -> list[Any]:
-    """Says it in the words of a line; first of all, whether the body was read."""
+    """Says in the words of a line what came, or that it was left unread."""
     media_type = result.content_type.partition(";")[0].strip()
     if not result.read:
         return ["not read (R6)", media_type]
@@ -10986,12 +10994,8 @@ class Command(SystemClock):
             clock=self if options.jobs == 1 else None,
         )
         wanted.update(others)
-        try:
+        with arguments_as_options():
             return Bot(**wanted)
-        except ValueError as error:
-            name, _, found = str(error).partition(" ")  # as Bot's own argument is called
-            found = found.replace("allow_private=True", "--allow-private")
-            raise Misuse(f"--{name.replace('_', '-')} {found}") from None
 
     def show_findings(self, mode: str, show: Callable[[Any], None]) -> None:
         """Shows what a bot, or many processes, find of each target, as it is done."""
@@ -10999,7 +11003,9 @@ class Command(SystemClock):
         assignment = Assignment(mode, self.targets, self.options.min_age, is_body, is_anew=is_body)
         with self.make_bot() as bot:
             self.bot = bot
-            with closing(findings_of(bot, assignment, self.options.jobs)) as found:
+            with arguments_as_options():
+                findings = findings_of(bot, assignment, self.options.jobs)
+            with closing(findings) as found:
                 for finding in found:
                     self.done += finding.is_last
                     if finding.value is not None:
@@ -11267,13 +11273,13 @@ class Command(SystemClock):
 
     def mcp(self) -> None:
         """Serves a harness until stdin ends."""
-        if sys.stdin is None or sys.stdout is None:
+        if sys.stdin is None:  # it was closed, which ends a server
             return
         make_blocking(sys.stdin)
         if is_terminal(sys.stdin):
             log("waits for a client's messages on stdin")
         transport = HarnessTransport(allow_private=self.options.allow_private)
-        server = McpServer(sys.stdin.buffer, sys.stdout.buffer, transport)
+        server = McpServer(sys.stdin.buffer, open_stdout().buffer, transport)
         with self.make_bot(clock=server, transport=transport) as bot:
             server.serve(bot)
 
@@ -11302,6 +11308,17 @@ class Command(SystemClock):
         self.show_object(document, indent=None if self.options.json else 2)
         if not document["conformant"]:
             self.codes.add(1)
+
+
+@contextmanager
+def arguments_as_options() -> Iterator[None]:
+    """Misuse: an option would break a promise, as the ValueError of the argument of its name says."""
+    try:
+        yield
+    except ValueError as error:
+        name, _, found = str(error).partition(" ")
+        found = found.replace("allow_private=True", "--allow-private")
+        raise Misuse(f"--{name.replace('_', '-')} {found}") from None
 
 
 @contextmanager
