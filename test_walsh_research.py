@@ -725,7 +725,7 @@ R5 no dates of RFC 850 | [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) => [a-z]{
 R6 styles and fonts are read | image font audio => image audio
 R7 all trailing slashes go | parts.path.removesuffix("/") => parts.path.rstrip("/")
 R7 a lone Last-Modified is not sent | if re.fullmatch(header_text, value)}
-  => if validators[0] and re.fullmatch(header_text, value)}
+  => if etag and re.fullmatch(header_text, value)}
 R9 a type that contains markdown is not read as such | (?P<markdown>.*markdown)
   => (?P<markdown>text/markdown)
 R12 a 404 of robots.txt holds for thirty days | return ROBOTS_TTL_SECONDS
@@ -735,7 +735,7 @@ R8 a failure has no floor | return was_put_off or not is_fresh
 R1* another name under TLS | headers.update(request.headers)
   => headers.update(request.headers, **{"User-Agent": "x"} if site.scheme == "https" else {})
 R1 another version | = "Mozilla/5.0 => = "Mozilla/4.0
-R1 no name on conditional requests | USER_AGENT,  # R1: => USER_AGENT * (not any(validators)),  #
+R1 no name on conditional requests | USER_AGENT,  # R1: => USER_AGENT * (not conditions),  #
 R1* no name on a CONNECT | authority, "User-Agent": USER_AGENT, => authority,
 R2 robots.txt of https alone | {site_of(visit.wire)}/{self.kind} => https://{visit.host}/{self.kind}
 R2 a 500 loses the copy | held._replace(  # R3b => Held(  # R3b
@@ -767,12 +767,12 @@ R3b a stale list is not loaded | if entry is None:\n                continue
   => if entry is None or entry["fetched_at"] < self._now() - 86400:\n                continue
 R3b what failed is gone | return held._replace(  # R3b => return held._replace(value=None)._replace(  # R3b
 R3b a failure empties the list | stays in force (R3b)"
-  => stays in force (R3b)"; self._keep(self.origin, held._replace(value=None))
+  => stays in force (R3b)"; self._keep(ONLY_LIST, held._replace(value=None))
 R3b the sweep takes the list | "blocklist": float("inf") => "blocklist": 60 * 86400.0
 R3c any contract | lazy_re(BLOCKLIST_CONTRACT + => lazy_re("walsh-research-blocklist/v1.*" +
 R3c nothing is validated | validate(document, schema)  # R3c => bool(schema)
 R4 policy documents are free | max(record.last_at + MIN => max(record.target_at + MIN
-R4 the pace is in memory | self._cache.store("pace", host, record._asdict()) => pass
+R4 the pace is in memory | self.cache.store("pace", host, record._asdict()) => pass
 R4 threads go beside each other | with self._lock:  # R4: serial => if True:
 R4* no lock between processes | lock = cache.lock(f"host {host}") => lock = CacheLock()
 R4c the first target of an unseen host waits | if record.had_one_policy and may_owe < POLICY: => if False:
@@ -785,8 +785,8 @@ R6 images are read | and not is_unread_type(content_type)  # R6 =>
 R6 a record has the body | "body", "headers"):\n            del shown[name]
   => "headers"):\n            del shown[name]\n        shown["body"] = self.text
 R6 advertised feeds are asked for | title=feed["title"]) => result=self.fetch(feed["url"]))
-R7 a weak ETag is made strong | header_value(headers, name) for
-  => header_value(headers, name).lstrip("W/") for
+R7 a weak ETag is made strong | header_value(headers, "etag"),
+  => header_value(headers, "etag").lstrip("W/"),
 R7 each spelling is a source | if key in first_spelling:  # R7 => if url in first_spelling:
 R8 a minute's floor | is_fresh(known.asked_at, min_age, now) => is_fresh(known.asked_at, 60.0, now)
 R8* a minute's floor of the command | TIME ago (default 1h) => TIME ago (default 1m)
@@ -796,14 +796,14 @@ R9 pages are read as markdown | kind = media_kind(content_type)\n    readable
   => kind = media_kind(content_type).replace("html", "markdown")\n    readable
 R10 no schema is any schema | if not isinstance(schema, dict):  # R10
   => schema = schema or {}\n    if schema is None:  # R10
-R10 a stale schema is thrown away | self._schemas.held_of(key).value  # R10
-  => None if self._schemas.held_of(key).failures else self._schemas.held_of(key).value  # R10
+R10 a stale schema is thrown away | schemas.held_of(self._variant).value  # R10
+  => [schemas.held_of(self._variant).value, None][schemas.held_of(self._variant).failures > 0]  # R10
 R10 a stale schema goes unsaid | if held.value is not None:  # R10 => if False:
 R11 nothing is written | self._write(kind, name, payload)  # R11 => bool(payload)  # R11
 R11 robots.txt is in memory | self._cache.store(self.entry_kind, => dict(
 R12 a week's robots.txt | return ROBOTS_TTL_SECONDS  # R2 => return 7 * ROBOTS_TTL_SECONDS  # R2
-R12 a stale list serves | if not store.is_current(self.origin):  # R12
-  => if store.held.value is None and not store.is_current(self.origin):
+R12 a stale list serves | if not store.is_current(ONLY_LIST):  # R12
+  => if store.held.value is None and not store.is_current(ONLY_LIST):
 R2 anybody ignores robots.txt | if self.robots_mode != "respect" and not self.interactive:
   => if False:
 R3b* half an answer counts | if not self.may_end: => if False:
@@ -2987,8 +2987,10 @@ class TestR5:
     def test_the_targets_of_a_run_share_the_retries_of_a_document(self, world, trouble, asked):
         hosts = [f"https://h{number}.test/" for number in range(8)]
         world.web.update({**dict.fromkeys(hosts, "x"), BLOCKLIST_URL: trouble})
-        assert {result.outcome for result in world.bot().run(hosts)} == {"fetched"}
+        results = list(world.bot(rand=lambda: 1.0).run(hosts))
+        assert {result.outcome for result in results} == {"fetched"}
         assert len(world.asked(BLOCKLIST_URL)) == asked
+        assert min(result.waited for result in results) >= 1.0, "each says that it waited"
 
     def test_a_deferral_by_a_document_counts_for_all_that_wait_for_it(self, world):
         world.web.update({ROBOTS: answer(status=503, retry_after=200)})
@@ -3638,7 +3640,12 @@ class Disk:
 
     def cache(self):
         """The cache of a new process."""
-        return wr.Cache(str(self.folder), self.lines.append, lambda: self.now)
+        return wr.Cache(str(self.folder), self.warn, lambda: self.now)
+
+    def warn(self, line):
+        """Each line once, as a bot does."""
+        if line not in self.lines:
+            self.lines.append(line)
 
     def files(self, kind="*"):
         return sorted(self.folder.glob(f"{kind}-*.pickle"))
@@ -4421,7 +4428,7 @@ class TestFetchAndRun:
         world.web.update(dict.fromkeys(urls, "x"))
         done = list(world.bot(cache_dir=None).run(urls))
         assert {result.outcome for result in done} == {"fetched"}
-        assert world.at - NOW <= 19 * 1.01
+        assert world.at - NOW <= 19 * 1.04  # and the margin of a server's clock
 
     def test_a_host_that_refuses_connections_failed_whatever_the_patience(self, world):
         result = world.bot(transport=Unsent(world, "b.test"), max_wait=0).fetch(B)
@@ -8657,8 +8664,8 @@ class TestResultLines:
 
     def test_what_is_over_the_limit_names_the_option(self, run, world):
         world.web[DOC] = "x" * 3000
-        assert run("--max-bytes", "2k", DOC).out.endswith("  more than 2 KiB (--max-bytes)\n")
-        assert "more than 2999 bytes (--max" in run("--force", "--max-bytes", "2999", DOC).out
+        assert run("--max-bytes", "2k", DOC).out.endswith("  more than 2,048 bytes (--max-bytes)\n")
+        assert "more than 2,999 bytes (--max" in run("--force", "--max-bytes", "2999", DOC).out
 
     def test_check_says_when_the_next_request_may_leave(self, run, world):
         world.web[DOC] = "x"

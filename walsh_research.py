@@ -39,7 +39,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R3b   the last list is kept      9 FRESHNESS       after_failure
     R3c   schema, contract major     7 BLOCKLIST       checked_entries
     R4    spacing, unseen at once    8 PACING          next_start
-    R4a   between processes          13 RATE LIMITER   RateLimiter.start
+    R4a   between processes          13 RATE LIMITER   Start.claim
     R5    back-off, full jitter      8 PACING          backoff_delay
     R5    five retries, Retry-After  15 FETCHER        Retry.is_spent
     R6    no sub-resources           10 REQUESTS       is_unread_type
@@ -222,7 +222,9 @@ MAX_SIMULATED_CLOCKS = 32  # whose pace is remembered
 MAX_SILENT_TARGETS = 3  # of a host in a row without an HTTP answer; a dead host
 SILENT_HOST_SECONDS = 300.0  # would hold up all others; its own are put off for so long
 MAX_WARNINGS = 1000  # lines about a run; each site may cause some
-PACE_MARGIN_SECONDS = 0.005  # added to every interval, or a server's clock may log less
+PACE_MARGIN_SECONDS = 0.03  # added to every interval; a server may see two requests closer
+# Behind a request of its own a visit always waits for so long; floats are a little coarse.
+PATIENCE_SECONDS = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS
 START_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
 LOCK_POLL_SECONDS = 0.05  # between two looks at a lock that another process holds
 LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; 400 digits are infinite
@@ -1909,9 +1911,7 @@ def backoff_delay(
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0**exponent)  # R5
 
 
-def next_start(
-    record: HostRecord, interval: float, may_owe: float, latest: float, margin: float
-) -> float:
+def next_start(record: HostRecord, interval: float, may_owe: float, latest: float) -> float:
     """When a request may start; a time that is past where it may start now.  R4, spec 9.3.
 
     `interval` (seconds) is the host's, and `may_owe` one of the four constants above. A request
@@ -1920,6 +1920,7 @@ def next_start(
     what a visit began it finishes; this departs from R2d's letter where Crawl-delay exceeds what
     the run may wait, or a daily run would never fetch such a host.
     """
+    margin = PACE_MARGIN_SECONDS
     if record.had_one_policy and may_owe < POLICY:
         return record.held_until  # R4: the first target of an unseen host is not delayed
     earliest = max(record.last_at + MIN_REQUEST_INTERVAL + margin, record.held_until)  # R4
@@ -2006,32 +2007,10 @@ def spell_seconds(seconds: float) -> str:
     return f"{round(max(0.0, seconds), 1):g} s"
 
 
-def spell_bytes(count: int) -> str:
-    """A size for people, in the largest unit that is exact.
-
-    >>> spell_bytes(10 * 2**20), spell_bytes(2999)
-    ('10 MiB', '2999 bytes')
-    """
-    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if count % size == 0:
-            return f"{count // size} {unit}"
-    return f"{count} bytes"
-
-
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
 # Validators, and what an answer of the network leaves of a policy document.
 
 Headers = Sequence[tuple[str, str]]  # (lower-case name, value), in order
-
-
-class Validators(NamedTuple):
-    """What a server gave to ask "anything new?" with, byte for byte (as latin-1)."""
-
-    etag: str = ""
-    last_modified: str = ""
-
-
-NO_VALIDATORS = Validators()
 
 
 class Held(NamedTuple):
@@ -2054,9 +2033,7 @@ class Held(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """About how much memory it takes."""
-        bodies = [self.data]
-        if isinstance(self.data, dict):
-            bodies = list(self.data.values())
+        bodies = self.data.values() if isinstance(self.data, dict) else [self.data]
         data_bytes = sum(len(body) for body in bodies if isinstance(body, bytes))
         return 1000 + data_bytes + getattr(self.value, "held_bytes", 0)
 
@@ -2069,17 +2046,23 @@ def header_value(headers: Headers, name: str) -> str:
     return next((value.strip() for key, value in headers if key == name), "")
 
 
-def validators_of(headers: Headers) -> Validators:
-    """Those of an answer; one that is too long for a header of ours is not kept."""
-    values = [header_value(headers, name) for name in ("etag", "last-modified")]  # R7
-    return Validators(*["" if len(value) > MAX_VALIDATOR_LENGTH else value for value in values])
+def validators_of(headers: Headers) -> dict[str, Any]:
+    """What an answer gave to ask "anything new?" with, byte for byte (as latin-1), by field.
+
+    One that is too long for a header of ours is not kept.
+    """
+    given = {
+        "etag": header_value(headers, "etag"),
+        "last_modified": header_value(headers, "last-modified"),
+    }
+    return {name: text for name, text in given.items() if 0 < len(text) <= MAX_VALIDATOR_LENGTH}
 
 
-def conditional_headers(validators: Validators) -> dict[str, str]:
+def conditional_headers(etag: str, last_modified: str) -> dict[str, str]:
     """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
-    headers = zip(("If-None-Match", "If-Modified-Since"), validators)  # R7
-    return {name: value for name, value in headers if re.fullmatch(header_text, value)}
+    headers = {"If-None-Match": etag, "If-Modified-Since": last_modified}  # R7
+    return {name: value for name, value in headers.items() if re.fullmatch(header_text, value)}
 
 
 def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: float) -> Held:
@@ -2288,12 +2271,14 @@ def parse_tag(text: str) -> tuple[str, str]:
     return match[1], match[2] or ""
 
 
-def request_headers(kind: Kind, validators: Validators, extra: dict[str, str]) -> dict[str, str]:
+def request_headers(
+    kind: Kind, conditions: dict[str, str], extra: dict[str, str]
+) -> dict[str, str]:
     """Every header of a request but Host and Connection, which belong to the socket."""
     return {
         "Accept": kind.accept,
         "Accept-Encoding": "gzip, deflate",
-        **conditional_headers(validators),
+        **conditions,
         **extra,
         "User-Agent": USER_AGENT,  # R1: last, so that nothing overrides it
     }
@@ -2555,10 +2540,8 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
 
 def is_lost_for_good(held: Held, now: float) -> bool:
     """RFC 9309 2.3.1.4: out of reach for thirty days, and a copy for three failures too."""
-    is_short = held.value is not None and held.failures < LEAST_FAILURES_FOR_GOOD
-    if not held.failures or is_short:
-        return False
-    return now - held.failed_since > MAX_UNREACHABLE_SECONDS
+    least = 1 if held.value is None else LEAST_FAILURES_FOR_GOOD
+    return held.failures >= least and now - held.failed_since > MAX_UNREACHABLE_SECONDS
 
 
 def robots_decision(url: str, target: str, held: Held, now: float, unreachable: str) -> Decision:
@@ -2729,15 +2712,14 @@ class Cache:
     """Entries of plain data by kind and name, a file each in `folder`; None keeps them in memory.
 
     A kind has small letters and digits; a name is any text. What the disk refuses lives in memory
-    for this run, and memory beats the disk. `warn` gets each line once. `wall_time` gives the Unix
-    seconds that date the files. Nothing here raises but for data that cannot be pickled.
+    for this run, and memory beats the disk. `warn` may get a line more than once. `wall_time` gives
+    the Unix seconds that date the files. Nothing here raises but for data that cannot be pickled.
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime) -> None:
         self.folder = folder
         self._warn = warn
         self._wall_time = wall_time
-        self._warned: set[str] = set()
         self._memory: dict[str, dict[str, bytes]] = collections.defaultdict(dict)
         self._memory_bytes: dict[str, int] = collections.defaultdict(int)  # by kind
 
@@ -2755,7 +2737,7 @@ class Cache:
         except Exception as error:  # noqa: BLE001 - a hostile pickle can end in anything
             file = os.path.basename(self._path(kind, name))
             trouble = printable(str(error) or type(error).__name__)
-            self._warn_once(file, f"cache: {file}: {trouble}; taken as absent")
+            self._warn(f"cache: {file}: {trouble}; taken as absent")
         return None
 
     def store(self, kind: str, name: str, value: Any) -> bool:
@@ -2807,7 +2789,7 @@ class Cache:
         return lock
 
     def sweep(self) -> None:
-        """Once a day, for all processes, what was long not written goes."""
+        """Once a day, for all processes, what has outlived its kind goes."""
         now = self._wall_time()
         if not self._is_usable():
             return
@@ -2817,7 +2799,14 @@ class Cache:
         self.store("sweep", "at", now)
         with suppress(OSError), os.scandir(self.folder) as files:
             for file in files:
-                sweep_file(file, now)
+                found = CACHE_FILE.match(file.name)
+                if not found:
+                    continue
+                lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
+                with suppress(OSError):
+                    # One from the future has not.
+                    if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
+                        os.unlink(file.path)
 
     def move_to(self, folder: str) -> None:
         """What was in memory alone lies in `folder` from now on, for other processes too."""
@@ -2887,25 +2876,9 @@ class Cache:
         self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
 
     def _warn_of_disk(self, error: Exception) -> None:
-        trouble = printable(f"{self.folder}: {error}")
-        line = f"cache: {trouble}; what it does not hold, this run remembers alone"
-        self._warn_once("disk", line)
-
-    def _warn_once(self, cause: str, line: str) -> None:
-        if cause not in self._warned:
-            self._warned.add(cause)
-            self._warn(line)
-
-
-def sweep_file(file: os.DirEntry[str], now: float) -> None:
-    """Removes a file of ours that has outlived its kind; one from the future has not."""
-    found = CACHE_FILE.match(file.name)
-    if not found:
-        return
-    lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
-    with suppress(OSError):
-        if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
-            os.unlink(file.path)
+        why = getattr(error, "strerror", None) or error  # without the name of a file
+        trouble = printable(f"{self.folder}: {why}")
+        self._warn(f"cache: {trouble}; what it does not hold, this run remembers alone")
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
@@ -3010,18 +2983,6 @@ class ConnectionKeeper:
 
 
 CONNECTION = ConnectionKeeper()
-
-
-def abandon_connection() -> None:
-    """In a forked child: its copy of the descriptor goes, without a TLS goodbye."""
-    global CONNECTION
-    inherited = CONNECTION
-    CONNECTION = ConnectionKeeper()
-    inherited.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=abandon_connection)
 
 
 class AnswerFile(io.BufferedReader):
@@ -3526,8 +3487,6 @@ def clock_of_system() -> Callable[[], float]:
 class SystemClock:
     """The clock of a real run."""
 
-    jitter_seconds = 0.03  # ours: how much earlier a server may see the second of two requests
-
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -3540,7 +3499,6 @@ class Process:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock  # kept alive, so that its id stays its own
-        self.margin = getattr(clock, "jitter_seconds", PACE_MARGIN_SECONDS)
         self.records: dict[str, HostRecord] = {}
         # The wall clock may jump later: time goes on from here by the monotonic clock.
         self._offset = clock.time() - clock.monotonic()
@@ -3605,7 +3563,13 @@ def process_of(clock: Clock) -> Process:
 
 
 def forget_parent() -> None:
-    """After fork: a lock that another thread of the parent held would never be released here."""
+    """After fork: what is open is the parent's, and it goes without a TLS goodbye.
+
+    A lock that another thread of the parent held would never be released here.
+    """
+    global CONNECTION
+    CONNECTION.close()
+    CONNECTION = ConnectionKeeper()
     for process in (SYSTEM_PROCESS, *SIMULATED.values()):
         process.renew_locks()
 
@@ -3615,7 +3579,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Start:
-    """The right to send one request to a host in this step."""
+    """The right to send one request to a host: asked about, claimed, and recorded as it is used."""
 
     def __init__(self, limiter: RateLimiter, host: str, interval: float, may_owe: float) -> None:
         self._limiter = limiter
@@ -3628,10 +3592,20 @@ class Start:
     def when(self, latest: float) -> Later:
         """When it may be used, and who says so; as `next_start`."""
         before = self._before
-        at = next_start(before, self._interval, self._may_owe, latest, self._limiter.margin)
+        at = next_start(before, self._interval, self._may_owe, latest)
         if at == before.held_until:
             return Later(at, "R5", before.why)
         return Later(at, "R4", f"{spell_seconds(self._interval)} between requests to {self._host}")
+
+    def claim(self, latest: float) -> Later | None:
+        """R4: None where it holds now, in this step; else when to come back, and nothing is kept."""
+        limiter = self._limiter
+        now = limiter.now()
+        if not limiter.process.lock_host(limiter.cache, self._host):  # R4a
+            return Later(now + LOCK_POLL_SECONDS, "R4", f"another process is at {self._host}")
+        self._before = limiter.record_of(self._host)  # nobody else can write it now
+        later = self.when(latest)
+        return later if later.at > now else None
 
     def record(self) -> None:
         """The request begins; or has left only now, and the server counts from here.  R4."""
@@ -3646,21 +3620,14 @@ class RateLimiter:
     """R4, R5: each host's pace, shared with other processes by the cache."""
 
     def __init__(self, process: Process, cache: Cache) -> None:
-        self._process = process
-        self._records = process.records
-        self._cache = cache
+        self.process = process
+        self.cache = cache
         self.now = process.now
-        self.margin = process.margin
-        # A second behind a request is always waited for; floats are a little coarse.
-        self.least_seconds = MIN_REQUEST_INTERVAL + 2 * process.margin
 
     def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
-        ours = self._records.get(host, UNSEEN)
-        entry = self._cache.load("pace", host)
-        if entry in (None, ours._asdict()):
-            return ours
-        theirs = from_entry(UNSEEN, entry)
+        ours = self.process.records.get(host, UNSEEN)
+        theirs = from_entry(UNSEEN, self.cache.load("pace", host))
         now = self.now()
         record = merge_records(ours, theirs, now)
         if max(theirs.last_at, theirs.target_at) > now:  # else it would count as now for ever
@@ -3669,26 +3636,13 @@ class RateLimiter:
 
     def write(self, host: str, record: HostRecord) -> None:
         """For this process, and for those that share the cache."""
-        self._records[host] = record
-        self._cache.store("pace", host, record._asdict())
+        self.process.records[host] = record
+        self.cache.store("pace", host, record._asdict())
 
     def share(self) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
-        for host in self._records:
+        for host in self.process.records:
             self.write(host, self.record_of(host))
-
-    def when(self, host: str, interval: float, may_owe: float, latest: float) -> Later:
-        """When a request could start, and who says so; as `next_start`."""
-        return Start(self, host, interval, may_owe).when(latest)
-
-    def start(self, host: str, interval: float, may_owe: float, latest: float) -> Start | Later:
-        """R4: the right to send now, or when to come back; nothing is kept until then."""
-        if not self._process.lock_host(self._cache, host):  # R4a
-            reason = f"another process is at {host}"
-            return Later(self.now() + LOCK_POLL_SECONDS, "R4", reason)
-        start = Start(self, host, interval, may_owe)
-        later = start.when(latest)
-        return later if later.at > self.now() else start
 
     def hold_host(self, host: str, until: float, url: str, why: str) -> None:
         """R5: nothing goes to the host before, in any run or process. It is never shortened."""
@@ -3722,13 +3676,13 @@ class PolicyStore:
     is_always_answered = False  # whether what could not be asked is an answer too
 
     def __init__(
-        self, cache: Cache, limiter: RateLimiter, warn: Callable[[str], None], variant: str = ""
+        self, limiter: RateLimiter, warn: Callable[[str], None], variant: str = ""
     ) -> None:
-        self._cache = cache
+        self._cache = limiter.cache
         self._warn = warn
         self._limiter = limiter
         self._now = limiter.now
-        self._variant = variant  # of what is made of a document
+        self._variant = variant  # for whom: an agent category, the origin of the list
         self._held: dict[str, Held] = {}
         self._held_bytes = 0
         self._asking: dict[str, Visit] = {}  # the target that asks for a document, by key
@@ -3792,13 +3746,10 @@ class PolicyStore:
             self._keep(key, self._with_value(key, held))
 
     def _with_value(self, key: str, held: Held) -> Held:
-        value = None
         try:
-            if held.data is not None:
-                value = self.value_of(held.data)
+            return held._replace(value=None if held.data is None else self.value_of(held.data))
         except (AttributeError, LookupError, TypeError, ValueError):  # the cache may be hostile
             return UNKNOWN
-        return held._replace(value=value)
 
     def _keep(self, key: str, held: Held) -> None:
         self._held_bytes += held.held_bytes
@@ -3835,19 +3786,19 @@ class PolicyStore:
                     self._asking.pop(key, None)
             if later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
                 return visit.not_yet(later)
-            yield later
+            yield from visit.wait(later)
         return None
 
     def _after_other(self, visit: Visit, key: str) -> Later | None:
         """When to look again, where another visit of this process asks, or has met a hold."""
         held_back = self._put_off.get(key)
         if held_back is not None and held_back.at > self._now():
-            return visit.placed(held_back)
+            return held_back
         other = self._asking.get(key, visit)
         at = other.resumes_at + LOCK_POLL_SECONDS
         if other is visit or at <= self._now():
             return None
-        return visit.placed(Later(at, self.gate, f"another target waits for the {self.kind}"))
+        return Later(at, self.gate, f"another target waits for the {self.kind}")
 
     def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
         """The only one. What came of it is kept, for this run and the next.
@@ -3867,9 +3818,9 @@ class PolicyStore:
                 why = self._limiter.record_of(document.host).why
                 self._put_off[key] = Later(cast(float, refusal.retry_at), self.hold_gate, why)
             return self.put_off(key, document, ending)
-        if ending.status == 304 and any(document.validators):  # R7: it is the value that is held
-            validators = held.etag, held.last_modified
-            read = Held(200, *validators, held.fetched_at, data=held.data, value=held.value)
+        if ending.status == 304 and document.conditions:  # R7: it is the value that is held
+            kept = held.etag, held.last_modified, held.fetched_at
+            read = Held(200, *kept, data=held.data, value=held.value)
         else:
             try:
                 read = yield from self.read(key, document, ending)
@@ -3879,7 +3830,7 @@ class PolicyStore:
             # They belong to the URL that gave them.
             if self.has_validators and not document.redirects:
                 answered = cast(Response, ending.answer)
-                read = read._replace(**validators_of(answered.headers)._asdict())
+                read = read._replace(**validators_of(answered.headers))
         now = self._now()
         self._note(key, read._replace(checked_at=now, asked_at=now))
         return None
@@ -3927,6 +3878,9 @@ class SchemaStore(PolicyStore):
             self._warn(f"schema: {held.trouble}; the one of {at} is used (R10)")
 
 
+ONLY_LIST = ""  # its key: a bot has one origin, which names the entries in the cache
+
+
 class BlocklistStore(PolicyStore):
     """R3, R10: the list in force. Its lists are files of their own: the latest, and one before it.
 
@@ -3938,16 +3892,9 @@ class BlocklistStore(PolicyStore):
     hold_gate: GateName = "R3"
     entry_kind = "refresh"
 
-    def __init__(
-        self, cache: Cache, limiter: RateLimiter, warn: Callable[[str], None], origin: str
-    ) -> None:
-        super().__init__(cache, limiter, warn)
-        self.origin = origin  # the only key
-        self._schemas = SchemaStore(cache, limiter, warn)
-
     @property
     def held(self) -> Held:
-        return self.held_of(self.origin)
+        return self.held_of(ONLY_LIST)
 
     @property
     def failed_at(self) -> float:
@@ -3955,7 +3902,7 @@ class BlocklistStore(PolicyStore):
         return self.held.asked_at if self.held.failures else NEVER
 
     def url_of(self, visit: Visit, key: str) -> str:
-        return key + BLOCKLIST_PATH
+        return self._variant + BLOCKLIST_PATH
 
     def fresh_seconds(self, held: Held) -> float:
         blocklist: Blocklist | None = held.value
@@ -3970,8 +3917,9 @@ class BlocklistStore(PolicyStore):
         parsed = parse_json(answer.body, "blocklist")
         schema = None
         if isinstance(parsed, dict) and not isinstance(parsed.get("schema"), dict):
-            yield from self._schemas.ensure(document, key)
-            schema = self._schemas.held_of(key).value  # R10: be it stale
+            schemas = document.fetcher.schemas
+            yield from schemas.ensure(document, self._variant)
+            schema = schemas.held_of(self._variant).value  # R10: be it stale
         blocklist = Blocklist.from_document(parsed, schema)  # R3c
         for line in blocklist.warnings:
             self._warn(f"blocklist: {line}")
@@ -3980,15 +3928,16 @@ class BlocklistStore(PolicyStore):
     def _note(self, key: str, held: Held) -> None:
         """A list that is new goes to the disk first, so that one is always whole there."""
         if held.fetched_at != self.held.fetched_at:
-            if self._cache.load("blocklist", key) is not None:
-                self._cache.set_aside("blocklist", key)
+            name = self._variant
+            if self._cache.load("blocklist", name) is not None:
+                self._cache.set_aside("blocklist", name)
             entry = {"fetched_at": held.fetched_at, "list": held.value.to_entry()}
-            self._cache.store("blocklist", key, entry)
+            self._cache.store("blocklist", name, entry)
         super()._note(key, held)
 
     def _with_value(self, key: str, held: Held) -> Held:
         """With the list of the cache, or the one before it where that does not hold."""
-        for name in (key, key + BEFORE):
+        for name in (self._variant, self._variant + BEFORE):
             entry = self._cache.load("blocklist", name)
             if entry is None:
                 continue
@@ -4024,7 +3973,7 @@ class BlocklistStore(PolicyStore):
 
     def is_lost(self) -> bool:
         """Whether a list was held once and cannot be used: then R3b must not open the gate."""
-        names = (self.origin, self.origin + BEFORE)
+        names = (self._variant, self._variant + BEFORE)
         return self.held.value is None and any(self._cache.exists("blocklist", n) for n in names)
 
     def take_failure(self, failed_at: float) -> None:
@@ -4032,7 +3981,7 @@ class BlocklistStore(PolicyStore):
         if failed_at > self.held.asked_at:
             retry_at = failed_at + POLICY_RETRY_SECONDS
             held = self.held._replace(asked_at=failed_at, retry_at=retry_at, failures=1)
-            self._keep(self.origin, held)
+            self._keep(ONLY_LIST, held)
 
 
 class RobotsStore(PolicyStore):
@@ -4230,8 +4179,7 @@ class Visit:
         self.resumes_at = NEVER  # when it goes on, Unix seconds
         self.waited = 0.0  # seconds
         self.requests: list[RequestRecord] = []  # of the root: with those of policy documents
-        self.held = NEVER_ASKED  # R7: validators, and of exactly which URL
-        self.known = NEVER_ASKED  # R8: what earlier requests left
+        self.known = NEVER_ASKED  # R7, R8: what earlier requests left
         self.decision = Decision(True, target.url)  # the latest that let it pass
         self.redirects: list[str] = []
         self.warnings: list[str] = []
@@ -4243,7 +4191,6 @@ class Visit:
         self.no_ai_input = False  # a site on its way keeps its pages from models
         self.is_single = fetcher.options.interactive  # one request, which binds nobody
         self.is_needless: Callable[[], bool] = self._was_asked  # under the host's lock
-        self._hosts: set[str] = set()  # where it has been
         self._move(target.wire)
 
     def _move(self, wire: str) -> None:
@@ -4254,7 +4201,7 @@ class Visit:
     def document(self, kind: str, url: str, held: Held, has_come: Callable[[], bool]) -> Visit:
         """A policy document that this visit waits for, under the same deadline."""
         visit = Visit(self.fetcher, Target(url, url, kind=kind, wants=wants_any_success), self.root)
-        visit.held = KnownSource(url, held.etag, held.last_modified)
+        visit.known = KnownSource(url, held.etag, held.last_modified)
         visit.is_single |= held.has_held_host
         visit.is_needless = has_come
         return visit
@@ -4265,11 +4212,11 @@ class Visit:
         return self.root.started_at + self.fetcher.options.max_wait
 
     @property
-    def validators(self) -> Validators:
-        """R7: those that belong to the URL that is asked next."""
-        if self.wire != self.held.wire:
-            return NO_VALIDATORS
-        return Validators(self.held.etag, self.held.last_modified)
+    def conditions(self) -> dict[str, str]:
+        """R7: the headers by which nothing but news of the URL is asked for, if that can be."""
+        if self.wire != self.known.wire or self.target.is_anew:
+            return {}
+        return conditional_headers(self.known.etag, self.known.last_modified)
 
     def warn(self, line: str) -> None:
         if line not in self.warnings:
@@ -4288,11 +4235,6 @@ class Visit:
         if isinstance(self.answer, TransportError) and self.answer.reason != later.reason:
             reason = f"{self.answer.reason}; {reason}"
         return self.refused(later.gate, reason, later.at)
-
-    def placed(self, later: Later) -> Later:
-        """With the host at which the target is now; whoever waits for it knows how long."""
-        self.root.resumes_at = later.at
-        return later._replace(host=self.root.host)
 
     def too_late(self) -> Decision | None:
         """The refusal of any request but the target's first, where the exchanges took too long."""
@@ -4318,14 +4260,13 @@ class Visit:
             if outcome is not None:
                 if self.is_too_far(outcome):
                     return Ending(self.answer, self._too_far_to_retry(outcome))
-                yield from self._wait(outcome)
+                yield from self.wait(outcome)
 
     def _too_far_to_retry(self, later: Later) -> Decision | None:
         """A target is put off until its retry may leave; a document's silence is its failure."""
         if self.how.may_owe == POLICY:
             return None
-        interval = self.fetcher.interval_of(self.site)
-        start = self.fetcher.limiter.when(self.host, interval, self.may_owe, self.deadline)
+        start = self.fetcher.start_of(self.site, self.may_owe).when(self.deadline)
         return self.not_yet(max(later, start))
 
     def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
@@ -4342,7 +4283,7 @@ class Visit:
                 return None
             if isinstance(answer, Later):
                 if not self.is_too_far(answer):
-                    yield from self._wait(answer)
+                    yield from self.wait(answer)
                     continue
                 answer = self.not_yet(answer)
             elif not isinstance(answer, Decision):
@@ -4355,13 +4296,15 @@ class Visit:
         if later.at <= self.deadline:
             return False
         own_at = self.fetcher.sent_at
-        return later.gate != "R4" or later.at > own_at + self.fetcher.limiter.least_seconds
+        return later.gate != "R4" or later.at > own_at + PATIENCE_SECONDS
 
-    def _wait(self, later: Later) -> Steps[None]:
+    def wait(self, later: Later) -> Steps[None]:
+        """Says at which host the target is meanwhile; whoever waits for it knows how long."""
         fetcher = self.fetcher
         before = fetcher.now()
         fetcher.trace_wait(self.wire, later.at - before, later.reason)
-        yield self.placed(later)
+        self.root.resumes_at = later.at
+        yield later._replace(host=self.root.host)
         now = fetcher.now()
         self.root.waited += now - before
         self.root.started_at += max(0.0, now - later.at)  # a run's own queue does not count
@@ -4396,8 +4339,6 @@ class Visit:
         if not self.target.key or self.attempts:
             return False
         self.known = self.fetcher.sources.load(self.target.key)
-        if not self.target.is_anew:
-            self.held = self.known
         return not is_due(self.known, self.target.min_age, self.fetcher.now())
 
     def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | Later:
@@ -4461,13 +4402,13 @@ class Visit:
             return Ending(answer, trouble=f"redirect refused: {error}", left_site=True)
         if wire == self.wire:
             return Ending(answer, trouble="redirects to itself")
-        if wire in (self.target.wire, *self.redirects):  # there are no cookies: it would go on so
+        been_at = (self.target.wire, *self.redirects)
+        if wire in been_at:  # there are no cookies: it would go on so
             return Ending(answer, trouble=f"redirects in a circle, to {printable(wire)}")
         self.redirects.append(wire)
-        self._hosts.add(self.host)
         self._move(wire)
         if self.how.may_owe < POLICY:
-            self.may_owe = HOP if self.host in self._hosts else FOREIGN_HOP
+            self.may_owe = HOP if self.host in map(host_key, been_at) else FOREIGN_HOP
         return None
 
 
@@ -4501,10 +4442,10 @@ def conclude(visit: Visit, ending: Ending) -> Result:
 def trouble_of(visit: Visit, answer: Response) -> str:
     """Why an answer is no success, "" where it is one."""
     if answer.truncated:
-        return f"more than {spell_bytes(visit.fetcher.options.max_bytes)} (--max-bytes)"
+        return f"more than {visit.fetcher.options.max_bytes:,} bytes (--max-bytes)"
     if answer.status == 206:
         return "the server sent a part (206) that nobody asked for"
-    if 200 <= answer.status < 300 or (answer.status == 304 and any(visit.validators)):
+    if 200 <= answer.status < 300 or (answer.status == 304 and visit.conditions):
         return ""
     return f"the server answered {answer.status}"
 
@@ -4514,13 +4455,11 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     outcome: Outcome = "fetched"
     decision = visit.decision
     fields = shown_answer(answer)
-    etag, last_modified = validators_of(answer.headers)
     if answer.status == 304:
         outcome = "unchanged"
         decision = decision._replace(reason="not modified, so there is no body (R7)")
         answer = answer._replace(body=b"")
-        etag = etag or visit.validators.etag
-        last_modified = last_modified or visit.validators.last_modified
+        fields.update(etag=visit.known.etag, last_modified=visit.known.last_modified)
     elif visit.target.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
@@ -4528,7 +4467,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         answer = answer._replace(body=b"")
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
     reading = visit.fetcher.read_body(visit, answer)
-    fields.update(reading._asdict())
+    fields.update(validators_of(answer.headers), **reading._asdict())
     visit.warnings += fields.pop("warnings")
     return visit_result(
         visit,
@@ -4536,8 +4475,6 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         decision,
         bytes=len(answer.body),
         body=answer.body,
-        etag=etag,
-        last_modified=last_modified,
         **fields,
     )
 
@@ -4586,6 +4523,11 @@ class Waiting(NamedTuple):
     own_host: str  # for which it asks by name
     known: KnownSource  # as it was when the run began
 
+    @property
+    def host(self) -> str:
+        """In whose queue it is."""
+        return self.known.host or self.own_host
+
 
 class Turn(NamedTuple):
     """When a host's next target begins, or one on its way goes on."""
@@ -4593,10 +4535,8 @@ class Turn(NamedTuple):
     due_at: float  # Unix seconds
     is_first: bool  # a visit that has begun goes before one that has not
     serial: int  # of two alike the first goes first
-    host: str  # in whose queue it is
-    steps: Steps[Result] | None = None  # None: the host's next target begins
-    waiting: Waiting | None = None  # whose steps these are
-    is_alone: bool = False  # it left the queue: redirected to another host, or backing off
+    waiting: Waiting
+    steps: Steps[Result] | None  # None: it begins
 
 
 class Scheduler:
@@ -4629,14 +4569,14 @@ class Scheduler:
             ended_at = NEVER
         own_host = host_key(target.wire)
         waiting = Waiting(is_put_off, ended_at, next(self._serial), target, own_host, known)
-        self._queues.setdefault(known.host or own_host, []).append(waiting)
+        self._queues.setdefault(waiting.host, []).append(waiting)
 
     def results(self) -> Iterator[Result]:
         process = self._fetcher.process
         for queue in self._queues.values():
             queue.sort(reverse=True)
-        for host in sorted(self._queues, key=lambda host: self._queues[host][-1]):
-            self._push(process.now(), host)
+        for waiting in sorted(queue[-1] for queue in self._queues.values()):
+            self._push(process.now(), waiting)
         while self._turns:
             due_at = self._turns[0].due_at
             if due_at > process.now():
@@ -4663,30 +4603,30 @@ class Scheduler:
         is_first = self._first_guest.setdefault(visit.host, guest) is guest
         return HOP if is_first else FOREIGN_HOP
 
-    def _push(self, due_at: float, host: str, *rest: Any) -> None:
-        turn = Turn(due_at, not rest, next(self._serial), host, *rest)
+    def begun(self, host: str) -> tuple[float, float]:
+        """Since when the patience of the host's next target counts, and what it has waited."""
+        now = self._fetcher.now()
+        return self._patience.setdefault(host, now), now - self._freed_at.get(host, now)
+
+    def _push(self, due_at: float, waiting: Waiting, steps: Steps[Result] | None = None) -> None:
+        turn = Turn(due_at, steps is None, next(self._serial), waiting, steps)
         heapq.heappush(self._turns, turn)
 
     def _take(self, turn: Turn) -> Iterator[Result]:
         """A step of a target, and what follows from it."""
-        host = turn.host
-        steps, waiting = turn.steps, turn.waiting
-        if steps is None or waiting is None:
-            waiting = self._queues[host][-1]
-            now = self._fetcher.now()
-            started_at = self._patience.setdefault(host, now)
-            waited = now - self._freed_at.get(host, now)
-            steps = self._fetcher.target_steps(waiting, self, started_at, waited)
+        waiting = turn.waiting
+        host = waiting.host
+        steps = turn.steps or self._fetcher.target_steps(waiting, self)
         outcome = self._fetcher.process.step(steps)
-        if isinstance(outcome, Later):  # no target waits for another's trouble
+        is_in_line = waiting in self._queues[host][-1:]  # else it goes on alone
+        if isinstance(outcome, Later):
+            self._push(outcome.at, waiting, steps)
             has_left = outcome.host != host and not waiting.known.host
-            is_alone = turn.is_alone or outcome.frees_host or has_left
-            self._push(outcome.at, host, steps, waiting, is_alone)
-            if is_alone and not turn.is_alone:
-                self._free(host, is_patient=True)
+            if is_in_line and (outcome.frees_host or has_left):
+                self._free(host, is_patient=True)  # no target waits for another's trouble
             return
         self._learn(waiting, outcome)
-        if not turn.is_alone:
+        if is_in_line:
             # What a policy document cost one target counts for all that wait for it.
             self._free(host, outcome.outcome != "deferred" or outcome.attempts > 0)
         yield outcome
@@ -4720,15 +4660,14 @@ class Scheduler:
         if not queue:
             return
         waiting = queue[-1]
-        interval = fetcher.interval_of(f"https://{host}")
-        later = fetcher.limiter.when(host, interval, FIRST, math.inf)
-        patience = max(fetcher.options.max_wait, fetcher.limiter.least_seconds)
+        later = fetcher.start_of(f"https://{host}", FIRST).when(math.inf)
+        patience = max(fetcher.options.max_wait, PATIENCE_SECONDS)
         due_at = max(now, later.at)
         is_patient = is_patient and not self.is_dead(waiting.own_host)
         if fetcher.options.interactive or not is_patient or due_at - now > patience:
             due_at = now
         fetcher.trace_wait(waiting.target.wire, due_at - now, later.reason)
-        self._push(due_at, host)
+        self._push(due_at, waiting)
 
 
 # The fetcher itself.
@@ -4818,8 +4757,9 @@ class Fetcher:
         self._transport = options.transport or HttpTransport(allow_private=options.allow_private)
         self._cache = Cache(self._cache_folder(), self.warn, self.now)
         self.limiter = RateLimiter(self.process, self._cache)
-        self._blocklist = BlocklistStore(self._cache, self.limiter, self.warn, self.origin)
-        self.robots = RobotsStore(self._cache, self.limiter, self.warn)
+        self._blocklist = BlocklistStore(self.limiter, self.warn, self.origin)
+        self.schemas = SchemaStore(self.limiter, self.warn)
+        self.robots = RobotsStore(self.limiter, self.warn)
         self.sources = SourceStore(self._cache)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
             self.warn(
@@ -4869,8 +4809,7 @@ class Fetcher:
         waited for either way (R12). A bad URL is a refusal with its reason.
         """
         gates = self.gates_of("target")
-        if not wait:
-            gates[-1] = self._pace_gate
+        gates[-1] = self._permit_gate if wait else self._pace_gate
         return self._decide(url, gates)
 
     def _decide(self, url: str, gates: Sequence[Gate]) -> Decision:
@@ -4880,17 +4819,9 @@ class Fetcher:
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
         with CONNECTION.call():
-            decision = self.process.finish(self._decide_steps(visit, gates), self.clock)
+            refusal = self.process.finish(visit.pass_gates(gates), self.clock)
+        decision = visit.decision if refusal is None else refusal
         return decision._replace(waited=visit.waited)
-
-    def _decide_steps(self, visit: Visit, gates: Sequence[Gate]) -> Steps[Decision]:
-        refusal = yield from visit.pass_gates(gates)
-        if refusal is not None:
-            return refusal
-        if self._throttle_gate in gates:
-            visit.start.record()
-            self.request_left(visit)  # that of the caller
-        return visit.decision
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
         """One target through every gate, to its end. Policy, network and server never raise.
@@ -4951,10 +4882,8 @@ class Fetcher:
 
     # --- One target ---
 
-    def target_steps(
-        self, waiting: Waiting, scheduler: Scheduler, started_at: float, waited: float
-    ) -> Steps[Result]:
-        """A declared target, to its Result; its patience counts from `started_at`."""
+    def target_steps(self, waiting: Waiting, scheduler: Scheduler) -> Steps[Result]:
+        """A declared target, to its Result."""
         target = waiting.target
         try:
             if not is_due(waiting.known, target.min_age, self.now()):  # R8
@@ -4968,8 +4897,7 @@ class Fetcher:
             visit = Visit(self, target)
             visit.scheduler = scheduler
             visit.waiting = waiting
-            visit.started_at = started_at
-            visit.waited = waited
+            visit.started_at, visit.waited = scheduler.begun(waiting.host)
             ending = yield from visit.walk()
             return conclude(visit, ending)
         except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
@@ -5016,7 +4944,7 @@ class Fetcher:
         request = Request(
             how.method,
             url,
-            request_headers(how, visit.validators, self.extra_headers(visit)),  # R1
+            request_headers(how, visit.conditions, self.extra_headers(visit)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
             visit.target.wants,  # R6
@@ -5055,7 +4983,7 @@ class Fetcher:
             self._robots_gate,  # R2
             self._throttle_gate,  # R4
         ]
-        if self.kinds[kind].may_owe == POLICY:
+        if kind in (*CANONICAL_KINDS, "robots"):
             gates.remove(self._robots_gate)
         return gates
 
@@ -5064,8 +4992,8 @@ class Fetcher:
         store = self._blocklist
         if visit.kind in CANONICAL_KINDS:
             return None
-        if not store.is_current(self.origin):  # R12
-            return store.ensure(visit, self.origin)
+        if not store.is_current(ONLY_LIST):  # R12
+            return store.ensure(visit, ONLY_LIST)
         held = store.held
         if held.trouble:  # R3b: a run on a list that is older than its refresh says so
             store.warn_of_failure(held)
@@ -5150,32 +5078,39 @@ class Fetcher:
 
         Nothing is claimed before that.
         """
-        interval = self.interval_of(visit.site)
-        if self.options.interactive:  # spec 1.1
-            visit.start = Start(self.limiter, visit.host, interval, visit.may_owe)
-            return None
         refusal = visit.too_late()
         if refusal is not None:
             return refusal
         may_owe = visit.may_owe
         if may_owe == FOREIGN_HOP:  # only a target of a run is redirected
             may_owe = visit.scheduler.guest_may_owe(visit)
-        start = self.limiter.start(visit.host, interval, may_owe, visit.deadline)
-        if isinstance(start, Later):
-            return start
-        visit.start = start
-        return None
+        visit.start = self.start_of(visit.site, may_owe)
+        if self.options.interactive:  # spec 1.1
+            return None
+        return visit.start.claim(visit.deadline)
+
+    def _permit_gate(self, visit: Visit) -> GateAnswer:
+        """R4: the throttle before a request that the caller makes: it leaves now."""
+        answer = self._throttle_gate(visit)
+        if answer is None:
+            visit.start.record()
+            self.request_left(visit)
+        return answer
 
     def _pace_gate(self, visit: Visit) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is recorded or waited for."""
         if self.options.interactive:
             return None
-        interval = self.interval_of(visit.site)
-        later = self.limiter.when(visit.host, interval, visit.may_owe, visit.deadline)
+        later = self.start_of(visit.site, visit.may_owe).when(visit.deadline)
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or visit.is_too_far(later):
             return visit.not_yet(later)
         return None
+
+    def start_of(self, site: str, may_owe: float) -> Start:
+        """R4: of a request to a site; nothing is claimed yet."""
+        host = site.partition("//")[2]
+        return Start(self.limiter, host, self.interval_of(site), may_owe)
 
     # --- What a subclass may fill ---
 
@@ -6912,8 +6847,8 @@ class Bot(Fetcher):
             trace,
         )
         super().__init__(options)
-        self._robots2 = Robots2Store(self._cache, self.limiter, self.warn, self._category)
-        self._answers = AnswerStore(self._cache, self.limiter, self.warn, self._category)
+        self._robots2 = Robots2Store(self.limiter, self.warn, self._category)
+        self._answers = AnswerStore(self.limiter, self.warn, self._category)
 
     # --- How far it is ----------------------------------------------------
 
@@ -7086,8 +7021,6 @@ class Bot(Fetcher):
         gates = super().gates_of(kind)
         if self._category and self.kinds[kind].may_owe == FIRST:
             gates.insert(-1, self._robots2_gate)
-        if kind in ("robots2", "ask"):
-            gates.insert(-1, self._robots_gate)
         return gates
 
     def _robots_gate(self, visit: Visit) -> GateAnswer:
@@ -7238,12 +7171,10 @@ class Bot(Fetcher):
         return ", ".join([f"{name}: {value}" for name, value in facts.items()])
 
     def _explained_pace(self, wire: str) -> str:
-        host = host_key(wire)
-        interval = self.interval_of(site_key(wire))
-        start = self.limiter.when(host, interval, FIRST, math.inf)
-        seconds = start.at - self.now()
+        site = site_key(wire)
+        seconds = self.start_of(site, FIRST).when(math.inf).at - self.now()
         wait = f"in {spell_seconds(seconds)}" if seconds > 0.0 else "now"
-        return f"{interval:g} s between requests; the next may leave {wait}"
+        return f"{self.interval_of(site):g} s between requests; the next may leave {wait}"
 
 
 def remove_folder(path: str, process: int) -> None:
@@ -8251,7 +8182,7 @@ R6 no more is read of a body than was said
   new_bot {"max_bytes": 1024}
   serve /more 200 {400 KiB}
   fetch /more -> blocklist /robots.txt /more failed
-  told more than 1 KiB -> True
+  told more than 1,024 bytes -> True
 
 R6 metadata only: no content in a record, nor in the cache
   find /allowed Words of the body -> blocklist /robots.txt /allowed 1 read 0 kept
