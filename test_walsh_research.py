@@ -767,7 +767,7 @@ R3b a stale list is not loaded | if entry is None:\n                continue
   => if entry is None or entry["fetched_at"] < self._now() - 86400:\n                continue
 R3b what failed is gone | return held._replace(  # R3b => return held._replace(value=None)._replace(  # R3b
 R3b a failure empties the list | stays in force (R3b)"
-  => stays in force (R3b)"; self._keep(ONLY_LIST, held._replace(value=None))
+  => stays in force (R3b)"; self._keep(self.origin, held._replace(value=None))
 R3b the sweep takes the list | "blocklist": float("inf") => "blocklist": 60 * 86400.0
 R3c any contract | lazy_re(BLOCKLIST_CONTRACT + => lazy_re("walsh-research-blocklist/v1.*" +
 R3c nothing is validated | validate(document, schema)  # R3c => bool(schema)
@@ -796,14 +796,14 @@ R9 pages are read as markdown | kind = media_kind(content_type)\n    readable
   => kind = media_kind(content_type).replace("html", "markdown")\n    readable
 R10 no schema is any schema | if not isinstance(schema, dict):  # R10
   => schema = schema or {}\n    if schema is None:  # R10
-R10 a stale schema is thrown away | schemas.held_of(self._variant).value  # R10
-  => [schemas.held_of(self._variant).value, None][schemas.held_of(self._variant).failures > 0]  # R10
+R10 a stale schema is thrown away | self._schemas.held_of(key).value  # R10
+  => None if self._schemas.held_of(key).failures else self._schemas.held_of(key).value  # R10
 R10 a stale schema goes unsaid | if held.value is not None:  # R10 => if False:
 R11 nothing is written | self._write(kind, name, payload)  # R11 => bool(payload)  # R11
 R11 robots.txt is in memory | self._cache.store(self.entry_kind, => dict(
 R12 a week's robots.txt | return ROBOTS_TTL_SECONDS  # R2 => return 7 * ROBOTS_TTL_SECONDS  # R2
-R12 a stale list serves | if not store.is_current(ONLY_LIST):  # R12
-  => if store.held.value is None and not store.is_current(ONLY_LIST):
+R12 a stale list serves | if not store.is_current(self.origin):  # R12
+  => if store.held.value is None and not store.is_current(self.origin):
 R2 anybody ignores robots.txt | if self.robots_mode != "respect" and not self.interactive:
   => if False:
 R3b* half an answer counts | if not self.may_end: => if False:

@@ -3682,7 +3682,7 @@ class PolicyStore:
         self._warn = warn
         self._limiter = limiter
         self._now = limiter.now
-        self._variant = variant  # for whom: an agent category, the origin of the list
+        self._variant = variant  # of what is made of a document
         self._held: dict[str, Held] = {}
         self._held_bytes = 0
         self._asking: dict[str, Visit] = {}  # the target that asks for a document, by key
@@ -3878,9 +3878,6 @@ class SchemaStore(PolicyStore):
             self._warn(f"schema: {held.trouble}; the one of {at} is used (R10)")
 
 
-ONLY_LIST = ""  # its key: a bot has one origin, which names the entries in the cache
-
-
 class BlocklistStore(PolicyStore):
     """R3, R10: the list in force. Its lists are files of their own: the latest, and one before it.
 
@@ -3892,9 +3889,14 @@ class BlocklistStore(PolicyStore):
     hold_gate: GateName = "R3"
     entry_kind = "refresh"
 
+    def __init__(self, limiter: RateLimiter, warn: Callable[[str], None], origin: str) -> None:
+        super().__init__(limiter, warn)
+        self.origin = origin  # the only key
+        self._schemas = SchemaStore(limiter, warn)
+
     @property
     def held(self) -> Held:
-        return self.held_of(ONLY_LIST)
+        return self.held_of(self.origin)
 
     @property
     def failed_at(self) -> float:
@@ -3902,7 +3904,7 @@ class BlocklistStore(PolicyStore):
         return self.held.asked_at if self.held.failures else NEVER
 
     def url_of(self, visit: Visit, key: str) -> str:
-        return self._variant + BLOCKLIST_PATH
+        return key + BLOCKLIST_PATH
 
     def fresh_seconds(self, held: Held) -> float:
         blocklist: Blocklist | None = held.value
@@ -3917,9 +3919,8 @@ class BlocklistStore(PolicyStore):
         parsed = parse_json(answer.body, "blocklist")
         schema = None
         if isinstance(parsed, dict) and not isinstance(parsed.get("schema"), dict):
-            schemas = document.fetcher.schemas
-            yield from schemas.ensure(document, self._variant)
-            schema = schemas.held_of(self._variant).value  # R10: be it stale
+            yield from self._schemas.ensure(document, key)
+            schema = self._schemas.held_of(key).value  # R10: be it stale
         blocklist = Blocklist.from_document(parsed, schema)  # R3c
         for line in blocklist.warnings:
             self._warn(f"blocklist: {line}")
@@ -3928,16 +3929,15 @@ class BlocklistStore(PolicyStore):
     def _note(self, key: str, held: Held) -> None:
         """A list that is new goes to the disk first, so that one is always whole there."""
         if held.fetched_at != self.held.fetched_at:
-            name = self._variant
-            if self._cache.load("blocklist", name) is not None:
-                self._cache.set_aside("blocklist", name)
+            if self._cache.load("blocklist", key) is not None:
+                self._cache.set_aside("blocklist", key)
             entry = {"fetched_at": held.fetched_at, "list": held.value.to_entry()}
-            self._cache.store("blocklist", name, entry)
+            self._cache.store("blocklist", key, entry)
         super()._note(key, held)
 
     def _with_value(self, key: str, held: Held) -> Held:
         """With the list of the cache, or the one before it where that does not hold."""
-        for name in (self._variant, self._variant + BEFORE):
+        for name in (key, key + BEFORE):
             entry = self._cache.load("blocklist", name)
             if entry is None:
                 continue
@@ -3973,7 +3973,7 @@ class BlocklistStore(PolicyStore):
 
     def is_lost(self) -> bool:
         """Whether a list was held once and cannot be used: then R3b must not open the gate."""
-        names = (self._variant, self._variant + BEFORE)
+        names = (self.origin, self.origin + BEFORE)
         return self.held.value is None and any(self._cache.exists("blocklist", n) for n in names)
 
     def take_failure(self, failed_at: float) -> None:
@@ -3981,7 +3981,7 @@ class BlocklistStore(PolicyStore):
         if failed_at > self.held.asked_at:
             retry_at = failed_at + POLICY_RETRY_SECONDS
             held = self.held._replace(asked_at=failed_at, retry_at=retry_at, failures=1)
-            self._keep(ONLY_LIST, held)
+            self._keep(self.origin, held)
 
 
 class RobotsStore(PolicyStore):
@@ -4758,7 +4758,6 @@ class Fetcher:
         self._cache = Cache(self._cache_folder(), self.warn, self.now)
         self.limiter = RateLimiter(self.process, self._cache)
         self._blocklist = BlocklistStore(self.limiter, self.warn, self.origin)
-        self.schemas = SchemaStore(self.limiter, self.warn)
         self.robots = RobotsStore(self.limiter, self.warn)
         self.sources = SourceStore(self._cache)
         if options.interactive and not (sys.stdin and sys.stdin.isatty()):
@@ -4992,8 +4991,8 @@ class Fetcher:
         store = self._blocklist
         if visit.kind in CANONICAL_KINDS:
             return None
-        if not store.is_current(ONLY_LIST):  # R12
-            return store.ensure(visit, ONLY_LIST)
+        if not store.is_current(self.origin):  # R12
+            return store.ensure(visit, self.origin)
         held = store.held
         if held.trouble:  # R3b: a run on a list that is older than its refresh says so
             store.warn_of_failure(held)
