@@ -8486,12 +8486,6 @@ R6 what a name leads to is what is asked, if it may be
 
 # These take the command in processes of its own, which begin so many seconds later by their clock.
 PROCESSES = """\
-R4 real processes, two of them at once, keep a pace on disk
-  serve /robots.txt 200 User-agent: * | Crawl-delay: 1.5
-  process 0 /allowed -> /allowed /robots.txt
-  process 0 /page.md /star-only -> /page.md /star-only
-  paced 1.5 -> yes
-
 R4 real processes are at a host one after the other, to the end of an exchange, and keep its hold
   refuse /busy?a 503 Retry-After 7200
   refuse /busy?b 503 Retry-After 7200
@@ -9170,13 +9164,6 @@ class ProcessRun(LoopbackRun):
             time.sleep(2 * MIN_REQUEST_INTERVAL)  # when it may have left by its pace
             before = len(self.publisher.hits) - count
         return f"{before} before {next(outcomes)}".strip()
-
-    def paced(self, seconds: str) -> str:
-        """Whether the last three requests came so far apart; a busy machine notes one late."""
-        first, second, third = (hit.time for hit in self.publisher.hits[-3:])
-        gap = min(second - first, third - second)
-        tolerance = 0.25
-        return "yes" if gap > float(seconds) - tolerance else f"a gap of {gap}"
 
 
 # 19f. The live fixtures and canaries, spec 13 and 16.
