@@ -7850,7 +7850,7 @@ R2 the modes for a person at a prompt are for nobody else, and have no pace
   new_bot {"interactive": true, "robots_mode": "report_only"}
   fetch /denied -> /robots.txt /denied
 
-R2a vectors 12.1, robots group selection, and random texts
+R2a vectors 12.1, robots group selection
   group User-agent: * | Disallow: /a |  | User-agent: Walsh-Research | Disallow: /b -> \
 Walsh-Research
   group User-agent: * | Disallow: /a -> *
@@ -7858,7 +7858,14 @@ Walsh-Research
 walsh-research
   group User-agent: Googlebot | Disallow: / -> None
   group User-agent: WALSH-RESEARCH | Disallow: /z -> WALSH-RESEARCH
-  compare agents -> alike
+
+R2a the groups of an agent are one, and a group may have several agents
+  serve /robots.txt 200 User-agent: walsh # us | user-agent : bot | Disallow: /a\r\rDisallow: /b | \
+User-agent: walsh-researcher | User-agent: w | Disallow: / | USER-AGENT: Walsh | Disallow: /c
+  fetch /a -> blocklist /robots.txt denied:R2
+  fetch /b -> denied:R2
+  fetch /c -> denied:R2
+  fetch /d -> /d failed
 
 R2a named Walsh-Research group overrides `*`
   facts /star-only -> blocklist /robots.txt /star-only allowed_implicit recommended \
@@ -7866,7 +7873,7 @@ R2a named Walsh-Research group overrides `*`
   facts /wild/open -> /wild/open+1 allowed_explicit recommended ('Walsh-Research', 9, 0.0, \
 {'search': 'yes', 'ai-train': 'no'}) robots.txt (200) from the cache, 1 s old
 
-R2b vectors 12.2, robots path matching, and random texts
+R2b vectors 12.2, robots path matching, and spellings of a path
   rules Disallow: /research/bots/dogfood-disallow | /research/bots/dogfood-disallow.html -> DENY
   rules Disallow: /research/bots/dogfood-disallow | research/bots -> ALLOW
   rules Disallow: / | /anything -> DENY
@@ -7875,7 +7882,10 @@ R2b vectors 12.2, robots path matching, and random texts
   rules Disallow: /a | Allow: /a | /a/x -> ALLOW
   rules Disallow: /*.pdf$ | /docs/report.pdf -> DENY
   rules Disallow: /*.pdf$ | /docs/report.pdf?x=1 -> ALLOW
-  compare rules -> alike
+  rules Disallow: /%61/é%2f | /a/%c3%A9%2F -> DENY
+  rules Disallow: /a%2Fb | /a/b -> ALLOW
+  rules Disallow: /ab*ba$ | /aba -> ALLOW
+  rules Disallow: /*a*c$ | /abac -> DENY
 
 R2c never under-blocks: what `*` expands to counts
   rules Disallow: /wild/*.pdf$ | Allow: /wild/open | /wild/open.pdf -> DENY
@@ -8617,60 +8627,7 @@ def in_threads(function: Callable[..., T], *values: Iterable[Any]) -> Iterator[T
         pool.shutdown(wait=False)
 
 
-# 19c. Spec 9.1.2 to 9.1.4 by its words: as slow as that is, and without section 5. And the
-# keywords of a schema.
-
-PATH_PIECES = "a|b|/|?|%61|%2F|\u00e9|%c3%A9".split("|")
-AGENT_PIECES = (
-    "\nUser-agent: *\n|\r\nuser-agent : walsh # us\r|\nUSER-AGENT: Walsh-Research\n|# "
-    "|\rUser-agent: w\n|\nUser-agent: walsh-researcher\n|\nUser-agent: bot\n"
-    "|\nDisallow: /a|\rDisallow: /b|\nAllow: /ab|\nSitemap: /a"
-).split("|")
-RULE_PIECES = (
-    "\nUser-agent: walsh\n|\nAllow: /|\rAllow: /|\nDisallow: /|\r\ndisallow : /|\rDisallow:|# |*|*|$"
-).split("|")
-LENGTH_OF = {"allow": min, "disallow": max}  # R2c: in doubt it is denied
-
-
-def plain_rules(text: str) -> list[tuple[str, str]]:
-    """Field and value of each rule for Walsh-Research. Spec 9.1.2, 9.1.3."""
-    rules: dict[str, Any] = collections.defaultdict(list)  # by agent
-    agents: set[str] = set()  # of the group
-    is_open = False  # whether another agent belongs to it
-    for line in re.split("\r\n?|\n", text):
-        field, _, value = map(str.strip, line.partition("#")[0].partition(":"))
-        if field == "user-agent":
-            agents = {value, *agents} if is_open else {value}
-            is_open = True
-            rules[value] += []
-        elif field in LENGTH_OF:
-            is_open = False
-            for agent in agents:
-                rules[agent].append((field, value))
-    ours = max(filter("walsh-research".startswith, rules), key=len, default="*")
-    return list(rules[ours])
-
-
-def plain_lengths(rule: str, path: str) -> list[int]:
-    """How many octets of a path a rule covers, its stars expanded in every way. Spec 9.1.4."""
-    pattern = re.escape(rule.removesuffix("$")).replace(r"\*", ".*")
-    lengths = range(len(path) if rule.endswith("$") else 0, len(path) + 1)
-    return [length for length in lengths if rule and re.fullmatch(pattern, path[:length])]
-
-
-def plain_verdict(text: str, path: str) -> bool:
-    """Whether the longest rule that matches is an Allow; of two as long that is. Spec 9.1.4."""
-    best = 0, True
-    for field, value in plain_rules(text):
-        length = LENGTH_OF[field](plain_lengths(value, path), default=-1)
-        best = max(best, (length, field == "allow"))
-    return best[1]
-
-
-def one_spelling(text: str) -> str:
-    """As 9.1.4 compares PATH_PIECES; fields and agents have no case."""
-    return text.lower().replace("%61", "a").replace("\u00e9", "%c3%a9")
-
+# 19c. The keywords of a schema.
 
 # A schema of R3c, a value that holds against it, and one that does not.
 SCHEMA_ROWS = r"""{"type":"integer"} 1.0 1.5
@@ -8799,20 +8756,6 @@ class ScenarioRun(Run):
 
     def robots(self, text: str) -> RobotsTxt:
         return RobotsTxt.parse(text.replace(" | ", "\n"))
-
-    def compare(self, what: str) -> str:
-        """The first of 400 random texts that is read otherwise than by the specification's words."""
-        import random
-
-        dice = random.Random(what)
-        pieces = AGENT_PIECES if what == "agents" else RULE_PIECES + PATH_PIECES
-        for _ in range(400):
-            text = "".join(dice.choices(pieces, k=dice.randrange(40)))
-            path = "/" + "".join(dice.choices(PATH_PIECES, k=3))
-            wanted = plain_verdict(one_spelling(text), one_spelling(path))
-            if RobotsTxt.parse(text).allows(path) is not wanted:
-                return f"{path!r} of {text!r}, want {wanted}"
-        return "alike"
 
     def group(self, text: str) -> str | None:
         return self.robots(text).group
