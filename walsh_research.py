@@ -7882,7 +7882,7 @@ R2b vectors 12.2, robots path matching, and spellings of a path
   rules Disallow: /a | Allow: /a | /a/x -> ALLOW
   rules Disallow: /*.pdf$ | /docs/report.pdf -> DENY
   rules Disallow: /*.pdf$ | /docs/report.pdf?x=1 -> ALLOW
-  rules Disallow: /%61/é%2f | /a/%c3%A9%2F -> DENY
+  rules Disallow: /%61/é%2f{ | /a/%c3%A9%2F%7B -> DENY
   rules Disallow: /a%2Fb | /a/b -> ALLOW
   rules Disallow: /ab*ba$ | /aba -> ALLOW
   rules Disallow: /*a*c$ | /abac -> DENY
@@ -8496,17 +8496,11 @@ R6 what a name leads to is what is asked, if it may be
 
 # These take the command in processes of its own, which begin so many seconds later by their clock.
 PROCESSES = """\
-R4 real processes are at a host one after the other, to the end of an exchange, and keep its hold
-  refuse /busy?a 503 Retry-After 7200
-  refuse /busy?b 503 Retry-After 7200
-  process 0 /page -> /page /robots.txt
-  slow 1
-  process 0 /busy?a /busy?b -> /busy deferred:R5 deferred:R5
-  process 6000 /page -> deferred:R5
-
-R4 a real process waits while another is at its host
+R4 a real process waits while another is at its host, and keeps the hold that another met
+  refuse /busy 503 Retry-After 7200
   process 0 /allowed -> /allowed /robots.txt
-  locked /page -> /page 0 before
+  locked /busy -> /busy 0 before deferred:R5
+  process 6000 /page -> deferred:R5
 
 R8 real processes ask once an hour unless they are told otherwise
   process 0 /allowed -> /allowed /robots.txt
@@ -9069,22 +9063,17 @@ class ProcessRun(LoopbackRun):
         super().close()
 
     def process(self, text: str) -> str:
-        """The command for each URL, all at once, so many seconds later by their wall clock."""
-        seconds, *urls = text.split()
-        targets = map(self.long_url, urls)
-        return " ".join(in_threads(self.command, itertools.repeat(seconds), targets))
-
-    def command(self, seconds: str, url: str) -> str:
-        """What one process makes of a target."""
+        """What the command makes of a URL, so many seconds later by its wall clock."""
         import json
         import subprocess
 
+        seconds, path = text.split()
         python = [sys.executable or "", "-I", "-S", "-c", CHILD, seconds]
         options = ["--json", "--allow-private", "--origin", self.operator.origin]
         environ = {**os.environ, **self.roots, "WALSH_RESEARCH_CACHE": "", "no_proxy": "*"}
         try:
             done = subprocess.run(
-                [*python, *options, url],
+                [*python, *options, self.long_url(path)],
                 input=compiled_file(__file__),
                 capture_output=True,
                 env=environ,
@@ -9099,11 +9088,10 @@ class ProcessRun(LoopbackRun):
 
     def locked(self, path: str) -> str:
         """How many requests leave while this process has the host's lock, and what then comes."""
-        url = self.long_url(path)
         cache = Cache(default_cache_dir(self.roots, sys.platform), self.log.append, time.time)
         count = len(self.publisher.hits)
-        with cache.lock(f"host {host_key(url)}") or CacheLock():
-            outcomes = in_threads(self.command, ["0"], [url])
+        with cache.lock(f"host {host_key(self.site)}") or CacheLock():
+            outcomes = in_threads(self.process, [f"0 {path}"])
             time.sleep(2 * MIN_REQUEST_INTERVAL)  # when it may have left by its pace
             before = len(self.publisher.hits) - count
         return f"{before} before {next(outcomes)}".strip()
