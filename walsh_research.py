@@ -7573,13 +7573,12 @@ class Sandbox:
     def __init__(
         self,
         crawl_delay: float = 2.0,
-        latency: float = 0.0,
         origin: str = ORIGIN,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._transport: Transport = self
         self.crawl_delay = crawl_delay
-        self.latency = latency
+        self.latency = 0.0
         self.origin = origin
         self.clock = clock
         self.hits: list[Hit] = []
@@ -8607,10 +8606,10 @@ class ScenarioRun(Run):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def do(self, step: str) -> str:
-        """The requests that a step causes, then what it gives."""
+        """The requests that a step causes, then what it gives; " | " ends a line of its text."""
         began_at = self.clock.time()
         count = len(self.publisher.hits)
-        gave = super().do(step.replace("{long}", "x" * 2000))
+        gave = super().do(step.replace(" | ", "\n").replace("{long}", "x" * 2000))
         words = self.words_of(self.publisher.hits[count:], began_at)
         return " ".join([*words, *gave.split()])
 
@@ -8651,20 +8650,17 @@ class ScenarioRun(Run):
         self.reason = result.reason
         return outcome_word(result.outcome, result.gate)
 
-    # The steps that take a function alone. " | " ends a line of a robots.txt.
+    # The steps that take a function alone.
 
     def constant(self, name: str) -> Any:
         return globals()[name]
 
-    def robots(self, text: str) -> RobotsTxt:
-        return RobotsTxt.parse(text.replace(" | ", "\n"))
-
     def group(self, text: str) -> str | None:
-        return self.robots(text).group
+        return RobotsTxt.parse(text).group
 
     def rules(self, text: str) -> str:
-        text, _, path = text.rpartition(" | ")
-        return "ALLOW" if self.robots("User-agent: * | " + text).allows(path) else "DENY"
+        text, _, path = text.rpartition("\n")
+        return "ALLOW" if RobotsTxt.parse("User-agent: *\n" + text).allows(path) else "DENY"
 
     def keywords(self, text: str) -> str:
         """The rows of SCHEMA_ROWS whose last value holds too."""
@@ -8702,9 +8698,7 @@ class ScenarioRun(Run):
     def back(self, text: str) -> None:
         """The process before this one goes on beside it, with what it has in memory."""
         now = self.clock.now
-        here = self.bot, self.clock
         self.bot, self.clock = self.former
-        self.former = here
         self.publisher.clock = self.clock
         self.clock.now = now
 
@@ -8717,7 +8711,7 @@ class ScenarioRun(Run):
     def serve(self, text: str) -> None:
         """What is published at a URL: a status, and a text."""
         name, status, body = f"{text} ".split(" ", 2)
-        body = body.replace(" | ", "\n").replace("{400 KiB}", "Disallow: /no\n" * 30000)
+        body = body.replace("{400 KiB}", "Disallow: /no\n" * 30000)
         self.publisher.set_answer(self.long_url(name), body, int(status))
 
     def refuse(self, text: str) -> None:
@@ -8787,7 +8781,6 @@ class ScenarioRun(Run):
     def facts(self, url: str) -> str:
         """What robots.txt said of a page."""
         result = self.fetched(url)
-        self.said(result)
         rule = result.rule and result.rule.line
         signals = " ".join(map("=".join, result.content_signals.items()))
         known = f"{result.verdict} {result.recommendation} {result.group} {rule} {signals}"
@@ -8939,7 +8932,7 @@ class LoopbackRun(ScenarioRun):
         import gzip
 
         packed = gzip.compress(b"hello").decode("latin-1")
-        raw = text.replace(" | ", "\r\n").replace("{gzip}", packed).replace("{torn}", packed[:-1])
+        raw = text.replace("\n", "\r\n").replace("{gzip}", packed).replace("{torn}", packed[:-1])
         raw = raw.replace("{deflate}", zlib.compress(b"hello").decode("latin-1"))
         self.publisher.answers["/wire"] = 0, {}, raw.encode("latin-1")
         result = self.bot.fetch(self.site + "/wire", fresh=True)
@@ -9106,17 +9099,12 @@ def live_checks(bot: Bot) -> Iterator[Check]:
         yield measured(lambda: live, check)
 
 
-def offline_checks(real_pace: bool = True) -> Iterator[Check]:
-    """All that can be shown without a network, in some seconds.
-
-    Without `real_pace` no process is started and nobody waits: about a second.
-    """
+def offline_checks() -> Iterator[Check]:
+    """All that can be shown without a network, in some seconds."""
     take = partial(measured, ProcessRun)
-    processes = []
-    if real_pace:
-        processes = ProcessRun.checks.split("\n\n")
-        with suppress(OSError):  # as each of them says
-            compiled_file(__file__)  # at once: beside the scenarios it takes twice as long
+    processes = ProcessRun.checks.split("\n\n")
+    with suppress(OSError):  # as each of them says
+        compiled_file(__file__)  # at once: beside the scenarios it takes twice as long
     try:
         real = in_threads(take, processes)  # the others run while they wait
     except OutOfReach:  # as each of them says
@@ -9147,15 +9135,14 @@ REQUIREMENTS = (  # the rows of the checklist (spec 15), and R13
 )
 
 
-def attest(real_pace: bool = True, live: Iterable[Check] = ()) -> dict[str, Any]:
+def attest(live: Iterable[Check] = ()) -> dict[str, Any]:
     """The attestation document of spec 14, every value measured now, in some seconds.
 
     A requirement is true where checks of it or of its letters passed, and nothing else came of
     any: what could not be measured here is not attested, and `skips` has the reason. `live` are
     checks of the live fixtures, which the document counts apart; those may be skipped.
-    `real_pace=False` leaves out what needs processes and a real clock.
     """
-    offline = list(offline_checks(real_pace))
+    offline = list(offline_checks())
     fixtures = list(live)
     judged = offline + [check for check in fixtures if check.outcome == "fail"]
     requirements = {name: is_shown(name, judged) for name in REQUIREMENTS}
