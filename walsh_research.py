@@ -8843,22 +8843,13 @@ class ScenarioRun(Run):
 # 19e. Real processes, sockets and clocks.
 
 CHILD = """\
-import marshal, sys, time
+import sys, time
 seconds = float(sys.argv.pop(1))
 wall_clock = time.time
 time.time = lambda: wall_clock() + seconds
-exec(marshal.load(sys.stdin.buffer))
+exec(sys.stdin.buffer.read())
 """
 CHILD_TIMEOUT_SECONDS = 60.0  # ours: one that hangs must not hang the proof
-
-
-@cache
-def compiled_file(path: str) -> bytes:
-    """This file as its other processes run it: it is compiled once for all."""
-    import marshal
-
-    with open(path, encoding="utf-8") as file:
-        return marshal.dumps(compile(file.read(), path, "exec", dont_inherit=True))
 
 
 class BareTls:
@@ -8967,13 +8958,14 @@ class ProcessRun(LoopbackRun):
         options = ["--json", "--allow-private", "--origin", self.operator.origin]
         environ = {**os.environ, **self.roots, "WALSH_RESEARCH_CACHE": "", "no_proxy": "*"}
         try:
-            done = subprocess.run(
-                [*python, *options, self.long_url(path)],
-                input=compiled_file(__file__),
-                capture_output=True,
-                env=environ,
-                timeout=CHILD_TIMEOUT_SECONDS,
-            )
+            with open(__file__, "rb") as source:
+                done = subprocess.run(
+                    [*python, *options, self.long_url(path)],
+                    stdin=source,
+                    capture_output=True,
+                    env=environ,
+                    timeout=CHILD_TIMEOUT_SECONDS,
+                )
         except OSError as error:
             raise OutOfReach(f"no process can be started: {error}") from None
         if not done.stdout:
@@ -9103,8 +9095,6 @@ def offline_checks() -> Iterator[Check]:
     """All that can be shown without a network, in some seconds."""
     take = partial(measured, ProcessRun)
     processes = ProcessRun.checks.split("\n\n")
-    with suppress(OSError):  # as each of them says
-        compiled_file(__file__)  # at once: beside the scenarios it takes twice as long
     try:
         real = in_threads(take, processes)  # the others run while they wait
     except OutOfReach:  # as each of them says
