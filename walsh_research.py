@@ -7728,8 +7728,7 @@ class Sandbox:
             state = {"paths": paths, "user_agents": agents_of(self.hits)}
             body = json.dumps(state).encode()
         if hit.headers.get("if-none-match") == headers.get("ETag", "no tag"):
-            status = 304
-            body = b""
+            return 304, NO_FIELDS, b""
         content_type = SANDBOX_TYPES.get(ending, "text/html; charset=utf-8")
         return status, {"Content-Type": content_type, **headers}, body
 
@@ -7799,7 +7798,7 @@ R2 a copy outlives repeated 500s, and its process
   fetch /denied
   wait 90000
   facts /denied -> blocklist /robots.txt disallowed_explicit not_recommended \
-Walsh-Research 6 search=yes ai-train=no \
+Walsh-Research 6 0.0 search=yes ai-train=no \
 a copy held since 2026-05-23T00:00:00Z; unreachable since 2026-05-24T01:00:00Z
   wait 2411700
   new_process
@@ -7858,9 +7857,9 @@ User-agent: walsh-researcher | User-agent: w | Disallow: / | USER-AGENT: Walsh |
 
 R2a named Walsh-Research group overrides `*`
   facts /star-only -> blocklist /robots.txt /star-only allowed_implicit recommended \
-Walsh-Research None search=yes ai-train=no robots.txt (200) fetched now
+Walsh-Research None 0.0 search=yes ai-train=no robots.txt (200) fetched now
   facts /wild/open -> /wild/open+1 allowed_explicit recommended \
-Walsh-Research 9 search=yes ai-train=no robots.txt (200) from the cache, 1 s old
+Walsh-Research 9 0.0 search=yes ai-train=no robots.txt (200) from the cache, 1 s old
 
 R2b vectors 12.2, robots path matching, and spellings of a path
   rules Disallow: /research/bots/dogfood-disallow | /research/bots/dogfood-disallow.html -> DENY
@@ -7925,7 +7924,7 @@ R3 redirects onto a listed host, of a page and of a robots.txt
   fetch /moved -> blocklist /robots.txt /moved /moved-1+1 denied:R3
   chain //b.test/robots.txt 1 //blocked.test/robots.txt
   facts //b.test/page -> //b.test/robots.txt //b.test/page unknown_unreachable \
-unknown_do_not_fetch_by_default None None none held; unreachable since 2026-05-23T00:00:01Z
+unknown_do_not_fetch_by_default None None None none held; unreachable since 2026-05-23T00:00:01Z
 
 R3 an opt-out while a hop waits, or a retry
   relist {"refresh": "PT5M"}
@@ -8193,6 +8192,7 @@ R7 vectors 12.4, canonical url
 R7 conditional GET yields 304 when ETag unchanged, in the next process too
   fetch /allowed
   new_process
+  fetch /allowed -> /allowed+1 unchanged
   fetch /allowed -> /allowed+1 unchanged
   sent if-none-match: "allowed-1"
   sent if-modified-since: Sat, 23 May 2026 00:00:00 GMT
@@ -8783,8 +8783,8 @@ class ScenarioRun(Run):
         result = self.fetched(url)
         rule = result.rule and result.rule.line
         signals = " ".join(map("=".join, result.content_signals.items()))
-        known = f"{result.verdict} {result.recommendation} {result.group} {rule} {signals}"
-        return f"{known} {result.robots_source}"
+        rules = f"{result.group} {rule} {result.crawl_delay} {signals}"
+        return f"{result.verdict} {result.recommendation} {rules} {result.robots_source}"
 
     def run(self, urls: str) -> str:
         results = self.bot.run(map(self.long_url, urls.split()))
