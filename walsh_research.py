@@ -7990,7 +7990,8 @@ R3b retain last list on transient fetch failure
   wait 25200
   serve blocklist 0
   fetch //blocked.test/ -> blocklist blocklist+1 denied:R3
-  told no answer; the list of 1 entries, of 2026-05-23T07:00:00Z, stays in force
+  told no answer; the list of 1 entries
+  told redirect refused
 
 R3b a list that the disk has spoilt, or that could not be asked for, opens nothing
   serve blocklist 500
