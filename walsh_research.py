@@ -7407,9 +7407,11 @@ SANDBOX_SCHEMA = r"""{
   }
 }"""
 
-# An answer begins with a line of its paths, its status and its headers; its body follows.
+# An answer is a line of its paths and its status, its headers, and behind an empty line its body.
 SANDBOX_ANSWERS = """\
-=== /robots.txt 200 | ETag: "robots-1"
+=== /robots.txt 200
+ETag: "robots-1"
+
 User-agent: *
 Disallow: /research/bots/dogfood-walsh-only
 Disallow: /star-only
@@ -7426,7 +7428,9 @@ Content-Signal: search=yes, ai-train=no
 
 Sitemap: {origin}/sitemap.xml
 
-=== /.well-known/walsh-research/blocklist.json 200 | ETag: "list-1"
+=== /.well-known/walsh-research/blocklist.json 200
+ETag: "list-1"
+
 {
   "$schema": "{origin}/.well-known/walsh-research/blocklist.schema.json",
   "contract": "walsh-research-blocklist/v1",
@@ -7440,9 +7444,11 @@ Sitemap: {origin}/sitemap.xml
 }
 
 === /.well-known/walsh-research/blocklist.schema.json 200
+
 {schema}
 
 === /.well-known/walsh-research/test-fixtures.json 200
+
 {
   "contract": "walsh-research-test-fixtures/v1",
   "updated": "2026-05-23T00:00:00Z",
@@ -7458,27 +7464,37 @@ Sitemap: {origin}/sitemap.xml
 }
 
 === /bot/ /denied /page /star-only /wild/open.pdf /research/bots/compliance-spec 200
+
 {page}
 
 === /research/bots/dogfood-allow /research/bots/dogfood-disallow 200
+
 {page}
 
 === /research/bots/dogfood-walsh-only 200
+
 {page}
 
-=== /allowed 200 | ETag: "allowed-1" | Last-Modified: Sat, 23 May 2026 00:00:00 GMT
+=== /allowed 200
+ETag: "allowed-1"
+Last-Modified: Sat, 23 May 2026 00:00:00 GMT
+
 {page}
 
-=== /weak 200 | ETag: W/"a, \\"b"
+=== /weak 200
+ETag: W/"a, \\"b"
+
 {page}
 
 === /page.md 200
+
 # Notes
 
 [One](https://example.org/1) and [two](https://example.org/2), again [one](https://example.org/1),
 [relative](/3), ![no](https://example.org/4)
 
 === /llms.txt 200
+
 # Sandbox
 
 > A publisher.
@@ -7489,20 +7505,25 @@ Sitemap: {origin}/sitemap.xml
 - [Hidden](/denied): robots.txt does not apply here
 
 === /feed.xml 200
+
 <rss version='2.0'><channel><title>News</title>
 <item><title>First</title><link>/allowed</link></item></channel></rss>
 
 === /sitemap.xml 200
-<urlset><url><loc>{origin}/allowed</loc></url><url><loc>{origin}/denied</loc></url></urlset>
 
-=== /picture.png /never.css /never.js /never.woff2 /flaky /__state__ 200
-PNG
+<urlset><url><loc>{origin}/allowed</loc></url><url><loc>{origin}/denied</loc></url></urlset>
 
 === /busy 503
 
-=== /moved 302 | Location: /denied
+=== /moved 302
+Location: /denied
 
-=== /redirected 302 | Location: /allowed
+=== /redirected 302
+Location: /allowed
+
+=== /picture.png /never.css /never.js /never.woff2 /flaky /__state__ 200
+
+PNG
 """
 
 SANDBOX_PAGE = """\
@@ -7592,13 +7613,17 @@ class Sandbox:
     def reset_answers(self) -> None:
         """Every path answers as at first."""
         self.answers.clear()
-        for answer in re.split("(?m)^=== ", SANDBOX_ANSWERS)[1:]:
-            head, _, text = answer.partition("\n")
-            words, *fields = head.split(" | ")
-            *paths, status = words.split()
-            headers = dict(field.split(": ", 1) for field in fields)
-            for path in paths:
-                self.set_answer(path, text, int(status), headers)
+        for answer in SANDBOX_ANSWERS.split("=== ")[1:]:
+            self.publish(answer)
+
+    def publish(self, answer: str) -> None:
+        """An answer as in SANDBOX_ANSWERS, from now on."""
+        head, _, text = answer.partition("\n\n")
+        words, *fields = head.split("\n")
+        *paths, status = words.split()
+        headers = dict(field.split(": ", 1) for field in fields)
+        for path in paths:
+            self.set_answer(path, text, int(status), headers)
 
     def set_answer(
         self, path: str, text: str = "", status: int = 200, headers: Mapping[str, str] = NO_FIELDS
@@ -7775,7 +7800,7 @@ R2 robots.txt is obeyed, whatever the spelling, and at a hop to another host
 
 R2 robots.txt of the target's scheme, host and port
   constant ROBOTS_TTL_SECONDS -> 86400
-  serve http://site.test/robots.txt 200 User-agent: * | Disallow: /page
+  serve http://site.test/robots.txt 200 |  | User-agent: * | Disallow: /page
   serve //site.test:8080/robots.txt 404
   fetch http://site.test/page -> blocklist http://site.test/robots.txt denied:R2
   fetch /page -> /robots.txt+1 /page+2
@@ -7797,9 +7822,9 @@ R2 a copy outlives repeated 500s, and its process
   wait 90000
   fetch /denied
   wait 90000
-  facts /denied -> blocklist /robots.txt disallowed_explicit not_recommended \
-Walsh-Research 6 0.0 search=yes ai-train=no \
-a copy held since 2026-05-23T00:00:00Z; unreachable since 2026-05-24T01:00:00Z
+  facts /denied -> blocklist /robots.txt disallowed_explicit not_recommended Walsh-Research 6 0.0 \
+search=yes ai-train=no a copy held since 2026-05-23T00:00:00Z; unreachable since \
+2026-05-24T01:00:00Z
   wait 2411700
   new_process
   fetch /denied -> blocklist /robots.txt denied:R2
@@ -7815,12 +7840,12 @@ R2 robots.txt behind five redirects; behind six there is none
 /robots.txt-5+6 /denied+7
 
 R2 a long rule behind 400 KiB of others
-  serve /robots.txt 200 User-agent: * | {400 KiB} | Disallow: /{long}?b
+  serve /robots.txt 200 |  | User-agent: * | {400 KiB} | Disallow: /{long}?b
   fetch /{long}?a -> blocklist /robots.txt /{long}?a failed
   fetch /{long}?b -> denied:R2
 
 R2 robots.txt that is busy backs off, holds its host, and drops nobody
-  refuse /robots.txt 429 Retry-After 20
+  serve /robots.txt 429 | Retry-After: 20
   fetch /page -> blocklist /robots.txt /robots.txt+20 /robots.txt+40 /robots.txt+60 /robots.txt+80 \
 /robots.txt+100 deferred:R5
   wait 3290
@@ -7848,18 +7873,18 @@ walsh-research
   group User-agent: WALSH-RESEARCH | Disallow: /z -> WALSH-RESEARCH
 
 R2a the groups of an agent are one, and a group may have several agents
-  serve /robots.txt 200 User-agent: walsh # us | user-agent : bot | Disallow: /a\r\rDisallow: /b | \
-User-agent: walsh-researcher | User-agent: w | Disallow: / | USER-AGENT: Walsh | Disallow: /c
+  serve /robots.txt 200 |  | User-agent: walsh # us | user-agent : bot | Disallow: /a\r\rDisallow: \
+/b | User-agent: walsh-researcher | User-agent: w | Disallow: / | USER-AGENT: Walsh | Disallow: /c
   fetch /a -> blocklist /robots.txt denied:R2
   fetch /b -> denied:R2
   fetch /c -> denied:R2
   fetch /d -> /d failed
 
 R2a named Walsh-Research group overrides `*`
-  facts /star-only -> blocklist /robots.txt /star-only allowed_implicit recommended \
-Walsh-Research None 0.0 search=yes ai-train=no robots.txt (200) fetched now
-  facts /wild/open -> /wild/open+1 allowed_explicit recommended \
-Walsh-Research 9 0.0 search=yes ai-train=no robots.txt (200) from the cache, 1 s old
+  facts /star-only -> blocklist /robots.txt /star-only allowed_implicit recommended Walsh-Research \
+None 0.0 search=yes ai-train=no robots.txt (200) fetched now
+  facts /wild/open -> /wild/open+1 allowed_explicit recommended Walsh-Research 9 0.0 search=yes \
+ai-train=no robots.txt (200) from the cache, 1 s old
 
 R2b vectors 12.2, robots path matching, and spellings of a path
   rules Disallow: /research/bots/dogfood-disallow | /research/bots/dogfood-disallow.html -> DENY
@@ -7881,13 +7906,13 @@ R2c never under-blocks: what `*` expands to counts
   fetch /wild/open.pdf -> blocklist /robots.txt denied:R2
 
 R2d Crawl-delay of the named group spaces requests, the largest number
-  serve /robots.txt 200 User-agent: * | Crawl-delay: 9 | User-agent: walsh | Crawl-delay: 6.5 | \
-Crawl-delay: 2 | Crawl-delay: soon
+  serve /robots.txt 200 |  | User-agent: * | Crawl-delay: 9 | User-agent: walsh | Crawl-delay: 6.5 \
+| Crawl-delay: 2 | Crawl-delay: soon
   fetch /page
   fetch /page -> /page+6
 
 R2d Crawl-delay of minutes, in the next process too, for http as for https
-  serve /robots.txt 200 User-agent: * | Crawl-delay: 240
+  serve /robots.txt 200 |  | User-agent: * | Crawl-delay: 240
   serve http://site.test/robots.txt 404
   fetch /page
   new_process
@@ -7895,7 +7920,7 @@ R2d Crawl-delay of minutes, in the next process too, for http as for https
   fetch http://site.test/page -> http://site.test/robots.txt+240 http://site.test/page+241
 
 R2d Crawl-delay beyond what a run may wait; a hop hurries, and its host rests for it
-  serve /robots.txt 200 User-agent: * | Crawl-delay: 400
+  serve /robots.txt 200 |  | User-agent: * | Crawl-delay: 400
   fetch /redirected -> blocklist /robots.txt /redirected /allowed+1
   fetch /page -> deferred:R4
   could_fetch /page -> R4
@@ -7928,13 +7953,13 @@ unknown_do_not_fetch_by_default None None None none held; unreachable since 2026
 
 R3 an opt-out while a hop waits, or a retry
   relist {"refresh": "PT5M"}
-  serve /robots.txt 200 User-agent: * | Crawl-delay: 150
+  serve /robots.txt 200 |  | User-agent: * | Crawl-delay: 150
   fetch /page
   relist {"blocked": [{"domain": "site.test"}]}
   wait 160
   fetch /redirected -> /redirected blocklist+150 denied:R3
   relist {"blocked": [{"domain": "b.test"}]}
-  refuse //b.test/busy 503 Retry-After 290
+  serve //b.test/busy 503 | Retry-After: 290
   wait 20
   fetch //b.test/busy -> //b.test/robots.txt //b.test/busy blocklist+290 denied:R3
 
@@ -7963,9 +7988,9 @@ R3a vectors 12.3, blocklist domain
   may_fetch //example.org/ -> //example.org/robots.txt allowed
 
 R3a ports, final dots and IDN in a host and in the list
-  relist {"blocked": [{"domain": "B\u00fccher.Test."}, {"domain": "xn--caf-dma.test"}, \
-{"domain": "%78.test"}, {"domain": "(Straße.test)"}, {"domain": "[2606:4700::1]:443"}, \
-{"domain": "mar\u00adked.test"}]}
+  relist {"blocked": [{"domain": "B\u00fccher.Test."}, {"domain": "xn--caf-dma.test"}, {"domain": \
+"%78.test"}, {"domain": "(Straße.test)"}, {"domain": "[2606:4700::1]:443"}, {"domain": \
+"mar\u00adked.test"}]}
   fetch http://WWW.XN--bcher-kva.test.:8080/ -> blocklist denied:R3
   fetch //bücher.test/ -> denied:R3
   fetch //a.CAFÉ.test/ -> denied:R3
@@ -7982,10 +8007,10 @@ R3b retain last list on transient fetch failure
   fetch //blocked.test/ -> blocklist denied:R3
   sent if-none-match: "list-1"
   wait 25200
-  refuse blocklist 302 Location https://wal.sh.evil.test/page
+  serve blocklist 302 | Location: https://wal.sh.evil.test/page
   fetch //blocked.test/ -> blocklist denied:R3
   wait 25200
-  serve blocklist 200 no JSON
+  serve blocklist 200 |  | no JSON
   fetch //blocked.test/ -> blocklist denied:R3
   wait 25200
   serve blocklist 0
@@ -7995,7 +8020,7 @@ R3b retain last list on transient fetch failure
 
 R3b a list that the disk has spoilt, or that could not be asked for, opens nothing
   serve blocklist 500
-  refuse //wal.sh/busy 503 Retry-After 7200
+  serve //wal.sh/busy 503 | Retry-After: 7200
   fetch //wal.sh/busy -> blocklist //wal.sh/robots.txt+1 //wal.sh/busy+2 deferred:R5
   new_process
   fetch /page -> deferred:R3
@@ -8079,7 +8104,7 @@ R4 a host that does not answer holds up nobody for long
 
 R4 an always busy page keeps nobody out who comes to its host by a redirect
   chain /moved 1 //b.test/page
-  refuse //b.test/busy 429 Retry-After 400
+  serve //b.test/busy 429 | Retry-After: 400
   run //b.test/busy /moved -> blocklist //b.test/robots.txt //b.test/busy /robots.txt /moved \
 deferred:R5 deferred:R5
   wait 86400
@@ -8087,7 +8112,7 @@ deferred:R5 deferred:R5
 //b.test/busy+3 deferred:R5
 
 R4c first request to unseen host not delayed
-  serve /robots.txt 200 User-agent: * | Crawl-delay: 30
+  serve /robots.txt 200 |  | User-agent: * | Crawl-delay: 30
   fetch /page -> blocklist /robots.txt /page
   fetch //b.test/page -> //b.test/robots.txt //b.test/page
 
@@ -8132,21 +8157,21 @@ R5 a retry that cannot leave in time, and exchanges that take too long
   fetch /page -> blocklist /robots.txt /page /page+1 deferred:R5
   serve //a.test/robots.txt 0
   hang 45
-  refuse //a.test/x 302 Location https://b.test/x
+  serve //a.test/x 302 | Location: https://b.test/x
   fetch //a.test/x -> //a.test/robots.txt //a.test/x+45 deferred:R4
   told have passed
 
 R5 429: Retry-After in place of the schedule
-  refuse /busy 429 Retry-After 90
+  serve /busy 429 | Retry-After: 90
   fetch /busy -> blocklist /robots.txt /busy /busy+90 /busy+180 /busy+270 deferred:R5
 
 R5 Retry-After of an hour as a date, of days as seconds, whatever process comes
-  refuse /busy 429 Retry-After Sat, 23 May 2026 01:00:00 GMT
+  serve /busy 429 | Retry-After: Sat, 23 May 2026 01:00:00 GMT
   fetch /busy -> blocklist /robots.txt /busy deferred:R5
   wait 3290
   new_process
   fetch /page -> deferred:R5
-  refuse /busy 503 Retry-After 172800
+  serve /busy 503 | Retry-After: 172800
   wait 20
   fetch /busy -> /busy+290 deferred:R5
   wait 172490
@@ -8156,7 +8181,7 @@ R5 Retry-After of an hour as a date, of days as seconds, whatever process comes
   fetch /page -> /robots.txt+290 /page+291
 
 R5 a robots.txt behind a host that is held is asked for once
-  refuse //b.test/busy 429 Retry-After 400
+  serve //b.test/busy 429 | Retry-After: 400
   fetch //b.test/busy
   chain /robots.txt 1 //b.test/robots.txt
   run /page /page.md -> /robots.txt deferred:R5 deferred:R5
@@ -8175,8 +8200,8 @@ R6 no image, script, style or font is downloaded, nor anything of a private addr
 http://[2001:0:1:2:3:4:f5ff:fffe]/ http://[::a00:1]/ http://a.localhost/ http://printer.local/ -> \
 denied:address denied:address denied:address denied:address denied:address denied:address \
 denied:address denied:address
-  fetch http://[2606:4700::1111]/ -> http://[2606:4700::1111]/robots.txt \
-http://[2606:4700::1111]/ failed
+  fetch http://[2606:4700::1111]/ -> http://[2606:4700::1111]/robots.txt http://[2606:4700::1111]/ \
+failed
 
 R6 metadata only: no content in a record, nor in the cache
   find /allowed Words of the body -> blocklist /robots.txt /allowed 1 read 0 kept
@@ -8197,14 +8222,14 @@ R7 conditional GET yields 304 when ETag unchanged, in the next process too
   fetch /allowed -> /allowed+1 unchanged
   sent if-none-match: "allowed-1"
   sent if-modified-since: Sat, 23 May 2026 00:00:00 GMT
-  serve /allowed 200 another page
+  serve /allowed 200 |  | another page
   fetch /allowed -> /allowed+1
   fetch /allowed -> /allowed+1
 
 R7 a weak ETag comes back byte for byte, a Last-Modified alone, each to the URL that gave it
   fetch /weak
   fetch /weak -> /weak+1 unchanged
-  refuse /dated 200 Last-Modified Sat, 23 May 2026 00:00:00 GMT
+  serve /dated 200 | Last-Modified: Sat, 23 May 2026 00:00:00 GMT
   fetch /dated
   fetch /dated
   sent if-modified-since: Sat, 23 May 2026 00:00:00 GMT
@@ -8242,7 +8267,7 @@ R8 a failure has a floor too; what was put off is due when it said
   serve /nothing 302
   run /nothing
   told 302 without a Location
-  refuse /busy 429 Retry-After 1200
+  serve /busy 429 | Retry-After: 1200
   run /busy
   wait 890
   new_process
@@ -8251,17 +8276,15 @@ R8 a failure has a floor too; what was put off is due when it said
   wait 310
   run /nothing /busy -> /busy skipped deferred:R5
 
-R9 markdown asked for first, read by the generic rule, and only where the answer is markdown
+R9 a feed, then markdown by the generic rule where the answer is markdown, then llms.txt
   fetch /page
   sent accept: text/markdown
-  refuse /notes 200 Content-Type text/x-markdown
+  serve /notes 200 | Content-Type: text/x-markdown |  | {page}
   discover /notes -> /notes+1 /llms.txt+2 markdown:1 llms.txt:2 sitemap:0
-  serve /both 200 <link rel=alternate type=text/markdown href=/1> | \
-<link rel=alternate type=application/rss+xml href=/2> | [never](https://example.org)
+  serve /both 200 |  | <link rel=alternate type=text/markdown href=/1> | <link rel=alternate \
+type=application/rss+xml href=/2> | [never](https://example.org)
   discover /both -> /both+1 /llms.txt+2 feed:0 markdown:0 llms.txt:2 sitemap:0
-
-R9 a feed, then markdown, then llms.txt
-  discover /feed.xml -> blocklist /robots.txt /feed.xml feed:1 sitemap:0
+  discover /feed.xml -> /feed.xml+1 feed:1 sitemap:0
   discover /page.md -> /page.md+1 /llms.txt+2 markdown:2 llms.txt:2 sitemap:0
 
 R10 no inline schema: the standalone one, kept for 7 days, then kept stale
@@ -8311,7 +8334,7 @@ R11 of two processes beside each other each reads what the other has learnt
   fetch /page
   new_process
   wait 90000
-  serve /robots.txt 200 User-agent: * | Disallow: /page
+  serve /robots.txt 200 |  | User-agent: * | Disallow: /page
   fetch /page
   back
   fetch /page -> denied:R2
@@ -8321,7 +8344,7 @@ R12 a stale entry blocks on its refresh
   fetch /page
   serve //b.test/robots.txt 404
   fetch //b.test/page
-  serve //b.test/robots.txt 200 User-agent: * | Disallow: /page
+  serve //b.test/robots.txt 200 |  | User-agent: * | Disallow: /page
   wait 86390
   fetch /page -> blocklist /page
   wait 10
@@ -8334,19 +8357,20 @@ R12 a stale entry blocks on its refresh
 
 R13 the origin alone is tagged; the gates see the untagged URL
   constant SPEC_VERSION -> walsh-research-compliance/v1.3
-  serve //wal.sh/robots.txt 200 User-agent: * | Disallow: /*impl=
+  serve //wal.sh/robots.txt 200 |  | User-agent: * | Disallow: /*impl=
   new_bot {"tag": "walsh/research@afd2c01"}
   fetch /page?of=wal.sh -> blocklist{tag} /robots.txt /page?of=wal.sh
   fetch //wal.sh/bot/ -> //wal.sh/robots.txt{tag}+1 //wal.sh/bot/{tag}+2
   fetch //notwal.sh/page -> //notwal.sh/robots.txt //notwal.sh/page
   fetch //www.wal.sh/page -> //www.wal.sh/robots.txt //www.wal.sh/page
-  chain //wal.sh/moved 1 //wal.sh/page?a&impl=walsh%2Fresearch&sha=afd2c01&\
-spec=walsh-research-compliance/v1.3
+  chain //wal.sh/moved 1 \
+//wal.sh/page?a&impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3
   fetch //wal.sh/moved -> //wal.sh/moved{tag}+1 \
 //wal.sh/page?a&impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3+2"""
 
 # These take a server on loopback. Requests stand in alphabetical order, without times.
-WIRES = """R1 exact UA on a CONNECT, under TLS and by a plain proxy, which alone sees its \
+WIRES = """\
+R1 exact UA on a CONNECT, under TLS and by a plain proxy, which alone sees its \
 credentials
   serve /wal.sh:443 200
   serve /c.test:443 200
@@ -8404,8 +8428,9 @@ R6 what a name leads to is what is asked, if it may be
 
 # These take the command in processes of its own, which begin so many seconds later by their clock.
 PROCESSES = """\
-R4 a real process waits while another is at its host, and keeps the hold that another met
-  refuse /busy 503 Retry-After 7200
+R4 a real process waits while another is at its host, and keeps the hold that \
+another met
+  serve /busy 503 | Retry-After: 7200
   process 0 /allowed -> /allowed /robots.txt
   locked /busy -> /busy 0 before deferred:R5
   process 6000 /page -> deferred:R5
@@ -8710,22 +8735,17 @@ class ScenarioRun(Run):
         self.clock.sleep(float(seconds))
 
     def serve(self, text: str) -> None:
-        """What is published at a URL: a status, and a text."""
-        name, status, body = f"{text} ".split(" ", 2)
-        body = body.replace("{400 KiB}", "Disallow: /no\n" * 30000)
-        self.publisher.set_answer(self.long_url(name), body, int(status))
-
-    def refuse(self, text: str) -> None:
-        """What is answered there instead: a status, a header, and a page."""
-        name, status, header, value = text.split(" ", 3)
-        self.publisher.set_answer(self.long_url(name), "{page}", int(status), {header: value})
+        """What is published at a URL: its status, its headers, and its body."""
+        name, _, answer = text.partition(" ")
+        answer = answer.replace("{400 KiB}", "Disallow: /no\n" * 30000)
+        self.publisher.publish(f"{self.long_url(name)} {answer}")
 
     def chain(self, text: str) -> None:
         """So many redirects, from one URL to another."""
         first, count, last = text.split()
         urls = [first, *(f"{first}-{number}" for number in range(1, int(count))), last]
         for here, there in zip(urls, urls[1:]):
-            self.refuse(f"{here} 302 Location {self.long_url(there)}")
+            self.serve(f"{here} 302\nLocation: {self.long_url(there)}")
 
     def hang(self, seconds: str) -> None:
         """How long no answer takes."""
