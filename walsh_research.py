@@ -8734,7 +8734,7 @@ class ScenarioRun(Run):
         self.clock.sleep(float(seconds))
 
     def serve(self, text: str) -> None:
-        """What is published at a URL: its status, its headers, and its body."""
+        """What is published at a URL: its status and the rest of an answer as in SANDBOX_ANSWERS."""
         name, _, answer = text.partition(" ")
         answer = answer.replace("{400 KiB}", "Disallow: /no\n" * 30000)
         self.publisher.publish(f"{self.long_url(name)} {answer}")
