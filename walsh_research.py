@@ -8922,7 +8922,7 @@ class LoopbackRun(ScenarioRun):
         tls = BareTls()
         transport.tls_context = cast("ssl.SSLContext", tls)
         bot = self.bot_of(origin=ORIGIN, transport=transport, allow_private=False)
-        return f"{self.said(bot.fetch(url))} {tls.host}".strip()
+        return f"{self.said(bot.fetch(url))} {tls.host}"
 
     def lead(self, text: str) -> str:
         """A page of a host with such addresses, by a bot that may ask private ones or may not."""
@@ -8949,7 +8949,7 @@ class LoopbackRun(ScenarioRun):
         result = self.bot.fetch(self.site + "/wire", fresh=True)
         self.reason = result.reason
         self.publisher.hits.clear()
-        return f"{result.outcome} {result.attempts} {result.text}".strip()
+        return f"{result.outcome} {result.attempts} {result.text}"
 
 
 class ProcessRun(LoopbackRun):
@@ -9001,7 +9001,7 @@ class ProcessRun(LoopbackRun):
             outcomes = in_threads(self.process, [f"0 {path}"])
             time.sleep(2 * MIN_REQUEST_INTERVAL)  # when it may have left by its pace
             before = len(self.publisher.hits) - count
-        return f"{before} before {next(outcomes)}".strip()
+        return f"{before} before {next(outcomes)}"
 
 
 # 19f. The live fixtures and canaries, spec 13 and 16.
