@@ -8071,6 +8071,7 @@ R3c each keyword of the schema, and none that cannot be applied
   refused adopt {"$dynamicRef": "#"}
 
 R4 at most one request per second and host, redirects included, by whatever spelling
+  fetch //wal.sh/page -> blocklist //wal.sh/robots.txt+1 //wal.sh/page+2
   fetch /page
   fetch /redirected -> /redirected+1 /allowed+2
   fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page
@@ -8102,15 +8103,6 @@ R4 a host that does not answer holds up nobody for long
 //b.test/robots.txt /robots.txt+30 /page+30 //b.test/robots.txt+31 //b.test/page?1+61 \
 //b.test/page?2+91 //b.test/page?3+121 failed failed failed deferred:R5
   told in a row
-
-R4 an always busy page keeps nobody out who comes to its host by a redirect
-  chain /moved 1 //b.test/page
-  serve //b.test/busy 429 | Retry-After: 400
-  run //b.test/busy /moved -> blocklist //b.test/robots.txt //b.test/busy /robots.txt /moved \
-deferred:R5 deferred:R5
-  wait 86400
-  run //b.test/busy /moved -> blocklist /robots.txt /moved+1 //b.test/robots.txt+1 //b.test/page+2 \
-//b.test/busy+3 deferred:R5
 
 R4c first request to unseen host not delayed
   serve /robots.txt 200 |  | User-agent: * | Crawl-delay: 30
