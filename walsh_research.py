@@ -8534,13 +8534,13 @@ def measured(start: Callable[[], Run], check: str) -> Check:
     return Check(clause, name, "pass", observed)
 
 
-def in_threads(function: Callable[..., T], *values: Iterable[Any]) -> Iterator[T]:
+def in_threads(function: Callable[[str], T], values: Iterable[str]) -> Iterator[T]:
     """As `map`; the calls begin now, beside each other. OutOfReach: no thread can be started."""
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(16)
     try:
-        return pool.map(function, *values)
+        return pool.map(function, values)
     except RuntimeError as error:
         raise OutOfReach(f"no thread can be started: {error}") from None
     finally:
@@ -8830,9 +8830,7 @@ class ScenarioRun(Run):
 
     def threads(self, urls: str) -> int:
         """The most requests at once where each URL has a bot and a thread of its own."""
-        targets = list(map(self.long_url, urls.split()))
-        bots = [self.bot_of() for _ in targets]
-        list(in_threads(Bot.fetch, bots, targets))
+        list(in_threads(lambda url: self.bot_of().fetch(self.long_url(url)), urls.split()))
         self.publisher.hits.clear()
         return self.publisher.most_at_once
 
@@ -8945,7 +8943,7 @@ class LoopbackRun(ScenarioRun):
 
 
 class ProcessRun(LoopbackRun):
-    """A scenario in which every fetch is a process of its own that imports this file."""
+    """A scenario in which every fetch is a process of its own that runs this file."""
 
     checks = PROCESSES
 
