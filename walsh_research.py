@@ -7585,18 +7585,14 @@ class Sandbox:
     `with Sandbox() as sandbox` is a server on loopback, at `.origin`; as a bot's transport, a
     Sandbox answers in memory, for every host alike. `.hits` has one record per request received.
     `.answers[path] = (status, headers, body)` changes what it answers (a whole URL goes before a
-    path); one of status 0 is sent as it stands, and in memory it is none at all. A page is also
-    there as .html and as .md.
-    `crawl_delay` stands in its robots.txt, `.latency` is how long each answer takes, and
-    `.silence` how long none does, all in seconds; `.most_at_once` is how many requests it had
-    under way at the same time.
+    path); one of status 0 is sent as it stands, and in memory it is none at all, after as many
+    seconds as its header Seconds has. A page is also there as .html and as .md.
+    `crawl_delay` stands in its robots.txt, and `.latency` is how long each answer takes, both in
+    seconds; `.most_at_once` is how many requests it had under way at the same time.
     """
 
     def __init__(
-        self,
-        crawl_delay: float = 2.0,
-        origin: str = ORIGIN,
-        clock: Clock = SYSTEM_CLOCK,
+        self, crawl_delay: float = 2.0, origin: str = ORIGIN, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._transport: Transport = self
         self.crawl_delay = crawl_delay
@@ -7605,7 +7601,6 @@ class Sandbox:
         self.clock = clock
         self.hits: list[Hit] = []
         self.answers: dict[str, Published] = {}
-        self.silence = 0.0
         self.connections = 0
         self.under_way = 0
         self.most_at_once = 0
@@ -7718,7 +7713,7 @@ class Sandbox:
         """The transport protocol, in memory."""
         status, fields, body = self.receive(request.method, request.url, request.headers)
         if status == 0:
-            self.clock.sleep(self.silence)
+            self.clock.sleep(float(fields.get("Seconds", 0)))
             raise TransportError("no answer")
         kept = body[: request.max_bytes]
         return Response(
@@ -8096,9 +8091,8 @@ R4 the next process keeps the pace of the last
   fetch /page.md -> /page.md+1
 
 R4 a host that does not answer holds up nobody for long
-  serve //b.test/robots.txt 0
-  serve //b.test/page 0
-  hang 30
+  serve //b.test/robots.txt 0 | Seconds: 30
+  serve //b.test/page 0 | Seconds: 30
   run //b.test/page?1 //b.test/page?2 //b.test/page?3 //b.test/page?4 /page -> blocklist \
 //b.test/robots.txt /robots.txt+30 /page+30 //b.test/robots.txt+31 //b.test/page?1+61 \
 //b.test/page?2+91 //b.test/page?3+121 failed failed failed deferred:R5
@@ -8148,8 +8142,7 @@ R5 a retry that cannot leave in time, and exchanges that take too long
   new_bot {"max_wait": 2}
   serve /page 0
   fetch /page -> blocklist /robots.txt /page /page+1 deferred:R5
-  serve //a.test/robots.txt 0
-  hang 45
+  serve //a.test/robots.txt 0 | Seconds: 45
   serve //a.test/x 302 | Location: https://b.test/x
   fetch //a.test/x -> //a.test/robots.txt //a.test/x+45 deferred:R4
   told have passed
@@ -8737,10 +8730,6 @@ class ScenarioRun(Run):
         urls = [first, *(f"{first}-{number}" for number in range(1, int(count))), last]
         for here, there in zip(urls, urls[1:]):
             self.serve(f"{here} 302\nLocation: {self.long_url(there)}")
-
-    def hang(self, seconds: str) -> None:
-        """How long no answer takes."""
-        self.publisher.silence = float(seconds)
 
     def files(self, kind: str) -> int:
         """How many entries of a kind lie on the disk."""
