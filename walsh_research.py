@@ -8356,8 +8356,7 @@ R13 the origin alone is tagged; the gates see the untagged URL
 
 # These take a server on loopback. Requests stand in alphabetical order, without times.
 WIRES = """\
-R1 exact UA on a CONNECT, under TLS and by a plain proxy, which alone sees its \
-credentials
+R1 exact UA on a CONNECT, under TLS and by a plain proxy, which alone sees its credentials
   serve /wal.sh:443 200
   serve /c.test:443 200
   by_proxy https://c.test/page -> /c.test:443 /page /robots.txt /wal.sh:443 blocklist c.test
@@ -8414,8 +8413,7 @@ R6 what a name leads to is what is asked, if it may be
 
 # These take the command in processes of its own, which begin so many seconds later by their clock.
 PROCESSES = """\
-R4 a real process waits while another is at its host, and keeps the hold that \
-another met
+R4 a real process waits while another is at its host, and keeps the hold that another met
   serve /busy 503 | Retry-After: 7200
   process 0 /allowed -> /allowed /robots.txt
   locked /busy -> /busy 0 before deferred:R5
@@ -8584,7 +8582,7 @@ SCHEMA_ROWS = r"""{"type":"integer"} 1.0 1.5
 
 
 def outcome_word(outcome: str, gate: str | None) -> str:
-    """What became of a target, as scenarios write it; of one that was fetched the requests say it."""
+    """What became of a target, as scenarios write it: nothing where it was fetched."""
     if outcome == "fetched":
         return ""
     return f"{outcome}:{gate}" if gate else outcome
@@ -8719,7 +8717,7 @@ class ScenarioRun(Run):
         self.clock.sleep(float(seconds))
 
     def serve(self, text: str) -> None:
-        """What is published at a URL: its status and the rest of an answer as in SANDBOX_ANSWERS."""
+        """What is published at a URL: status, headers and body, as in SANDBOX_ANSWERS."""
         name, _, answer = text.partition(" ")
         answer = answer.replace("{400 KiB}", "Disallow: /no\n" * 30000)
         self.publisher.publish(f"{self.long_url(name)} {answer}")
