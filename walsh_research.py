@@ -7869,7 +7869,7 @@ walsh-research
   group User-agent: WALSH-RESEARCH | Disallow: /z -> WALSH-RESEARCH
 
 R2a the groups of an agent are one, and a group may have several agents
-  serve /robots.txt 200 |  | User-agent: walsh # us | user-agent : bot | Disallow: /a\r\rDisallow: \
+  serve /robots.txt 200 |  | user-agent : walsh # us | User-agent: bot | Disallow: /a\r\rDisallow: \
 /b | User-agent: walsh-researcher | User-agent: w | Disallow: / | USER-AGENT: Walsh | Disallow: /c
   fetch /a -> blocklist /robots.txt denied:R2
   fetch /b -> denied:R2
@@ -7893,7 +7893,7 @@ R2b vectors 12.2, robots path matching, and spellings of a path
   rules Disallow: /*.pdf$ | /docs/report.pdf?x=1 -> ALLOW
   rules Disallow: /%61/é%2f{ | /a/%c3%A9%2F%7B -> DENY
   rules Disallow: /a%2Fb | /a/b -> ALLOW
-  rules Disallow: /ab*ba$ | /aba -> ALLOW
+  rules Disallow: /ab*ab*ba$ | /ab/aba -> ALLOW
   rules Disallow: /*a*c$ | /abac -> DENY
 
 R2c never under-blocks: what `*` expands to counts
