@@ -7851,6 +7851,10 @@ R2 robots.txt that is busy backs off, holds its host, and drops nobody
 
 R2 the modes for a person at a prompt are for nobody else, and have no pace
   refused new_bot {"robots_mode": "ignore"}
+  refused new_bot {"unreachable": "never"}
+  refused new_bot {"timeout": "5"}
+  refused new_bot {"max_wait": "5"}
+  refused new_bot {"max_wait": -1}
   new_bot {"interactive": true, "robots_mode": "ignore"}
   fetch /denied -> blocklist?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3 \
 /denied
@@ -7893,6 +7897,7 @@ R2b vectors 12.2, robots path matching, and spellings of a path
   rules Disallow: /*.pdf$ | /docs/report.pdf?x=1 -> ALLOW
   rules Disallow: /%61/é%2f{ | /a/%c3%A9%2F%7B -> DENY
   rules Disallow: /a%2Fb | /a/b -> ALLOW
+  rules Disallow: /é | /ê -> ALLOW
   rules Disallow: /ab*ab*ba$ | /ab/aba -> ALLOW
   rules Disallow: /*a*c$ | /abac -> DENY
 
