@@ -7856,8 +7856,8 @@ R2 the modes for a person at a prompt are for nobody else, and have no pace
   refused new_bot {"max_wait": "5"}
   refused new_bot {"max_wait": -1}
   new_bot {"interactive": true, "robots_mode": "ignore"}
-  fetch /denied -> blocklist?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3 \
-/denied
+  facts /denied -> blocklist?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3 \
+/denied skipped_by_user_policy recommended None None None
   could_fetch /denied -> allowed
   fetch //blocked.test/ -> denied:R3
   new_bot {"interactive": true, "robots_mode": "report_only"}
