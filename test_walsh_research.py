@@ -9292,7 +9292,7 @@ def checks_of(start):
 
 
 def attested(monkeypatch, checks, live=()):
-    monkeypatch.setattr(wr, "offline_checks", lambda real_pace=True: iter(checks))
+    monkeypatch.setattr(wr, "offline_checks", lambda: iter(checks))
     return wr.attest(live=[wr.Check(*row) for row in live])
 
 
@@ -9366,7 +9366,7 @@ class TestSelfTest:
     def test_json_has_an_object_for_each_check_and_a_summary(self, monkeypatch):
         rows = [("R1", "a", "pass", "x"), ("R2a", "b", "skip", "y"), ("R3", "c", "fail", "z")]
         checks = [wr.Check(*row) for row in rows]
-        monkeypatch.setattr(wr, "offline_checks", lambda real_pace=True: iter(checks))
+        monkeypatch.setattr(wr, "offline_checks", lambda: iter(checks))
         done = call("--selftest", "--offline", "--json")
         lines = [json.loads(line) for line in done.out.splitlines()]
         names = ("clause", "check", "outcome", "observed")
@@ -9378,7 +9378,7 @@ class TestSelfTest:
         with socket.socket() as nobody:
             nobody.bind(("127.0.0.1", 0))
             origin = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-            monkeypatch.setattr(wr, "offline_checks", lambda real_pace=True: iter(()))
+            monkeypatch.setattr(wr, "offline_checks", lambda: iter(()))
             private = ("--allow-private", "--max-wait", "0s", "--origin", origin)
             done = call("--selftest", "--json", *private)
         outcomes = [json.loads(line).get("outcome") for line in done.out.splitlines()]
