@@ -1390,6 +1390,70 @@ class TestR2c:
                 assert found is None or found in robots.rules
 
 
+# Spec 9.1.2 to 9.1.4 by its words: as slow as that is, and without the code under test.
+PATH_PIECES = "a|b|/|?|%61|%2F|\u00e9|%c3%A9".split("|")
+AGENT_PIECES = (
+    "\nUser-agent: *\n|\r\nuser-agent : walsh # us\r|\nUSER-AGENT: Walsh-Research\n|# "
+    "|\rUser-agent: w\n|\nUser-agent: walsh-researcher\n|\nUser-agent: bot\n"
+    "|\nDisallow: /a|\rDisallow: /b|\nAllow: /ab|\nSitemap: /a"
+).split("|")
+RULE_PIECES = (
+    "\nUser-agent: walsh\n|\nAllow: /|\rAllow: /|\nDisallow: /|\r\ndisallow : /|\rDisallow:|# |*|*|$"
+).split("|")
+
+
+def plain_rules(text):
+    """Field and value of each rule for Walsh-Research. Spec 9.1.2, 9.1.3."""
+    rules, agents, is_open = defaultdict(list), set(), False
+    for line in re.split("\r\n?|\n", text):
+        field, _, value = map(str.strip, line.partition("#")[0].partition(":"))
+        if field == "user-agent":
+            agents = {value, *agents} if is_open else {value}
+            is_open = True
+            rules[value] += []
+        elif field in ("allow", "disallow"):
+            is_open = False
+            for agent in agents:
+                rules[agent].append((field, value))
+    return rules[max(filter("walsh-research".startswith, rules), key=len, default="*")]
+
+
+def plain_lengths(rule, path):
+    """How many octets of a path a rule covers, its stars expanded in every way. Spec 9.1.4."""
+    pattern = re.escape(rule.removesuffix("$")).replace(r"\*", ".*")
+    lengths = range(len(path) if rule.endswith("$") else 0, len(path) + 1)
+    return [length for length in lengths if rule and re.fullmatch(pattern, path[:length])]
+
+
+def plain_verdict(text, path):
+    """Whether the longest rule that matches is an Allow; of two as long that is. Spec 9.1.4."""
+    best = 0, True
+    for field, value in plain_rules(text):
+        longest = min if field == "allow" else max  # R2c: in doubt it is denied
+        length = longest(plain_lengths(value, path), default=-1)
+        best = max(best, (length, field == "allow"))
+    return best[1]
+
+
+class TestR2Words:
+    """R2a to R2c: random texts are read as the specification's words read them."""
+
+    @pytest.mark.parametrize(
+        "pieces", [AGENT_PIECES, RULE_PIECES + PATH_PIECES], ids=["groups", "rules"]
+    )
+    def test_random_texts(self, pieces):
+        def one_spelling(text):
+            text = text.lower().replace("%61", "a")
+            return text.replace("\u00e9", "%C3%A9").replace("%c3%a9", "%C3%A9")
+
+        dice = random.Random(0)
+        for _ in range(600):
+            text = "".join(dice.choices(pieces, k=dice.randrange(40)))
+            path = "/" + "".join(dice.choices(PATH_PIECES, k=3))
+            wanted = plain_verdict(one_spelling(text), one_spelling(path))
+            assert wr.RobotsTxt.parse(text).allows(path) is wanted, (text, path)
+
+
 def days(world, count, urls, step=DAY, **options):
     """A run a day, each by a new process: how often each URL was fetched or found unchanged."""
     done = dict.fromkeys(urls, 0)
