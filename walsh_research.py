@@ -2084,7 +2084,7 @@ def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: f
 # What the cache keeps, and back. It may be hostile: every field is checked.
 
 
-def as_number(value: Any) -> float:
+def as_number(value: object) -> float:
     """A finite number, or NEVER."""
     if isinstance(value, (int, float)) and -1e12 < value < 1e12:
         return float(value)
@@ -2572,7 +2572,7 @@ def redirect_allowed(origin: str, wire: str) -> bool:
     return wire.startswith("https://") and (is_below or is_above)
 
 
-def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, want one of {', '.join(choices)}")
 
@@ -4726,7 +4726,7 @@ class Options(NamedTuple):
         return tag
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
