@@ -7596,10 +7596,8 @@ class Sandbox:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, *arguments: Any) -> None:
-                """A client may hang up at any time; what else goes wrong is shown."""
-                if not isinstance(
-                    sys.exc_info()[1], (OSError, RuntimeError)
-                ):  # or no thread is left
+                """A client may hang up at any time, and no thread may be left; the rest is shown."""
+                if not isinstance(sys.exc_info()[1], (OSError, RuntimeError)):
                     super().handle_error(*arguments)
 
         self._server = Server(("127.0.0.1", 0), Handler)
