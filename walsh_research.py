@@ -3568,10 +3568,11 @@ def forget_parent() -> None:
     A lock that another thread of the parent held would never be released here.
     """
     global CONNECTION
-    CONNECTION.close()
+    inherited = CONNECTION
     CONNECTION = ConnectionKeeper()
     for process in (SYSTEM_PROCESS, *SIMULATED.values()):
         process.renew_locks()
+    inherited.close()  # last: should it fail, nothing else is left undone
 
 
 if hasattr(os, "register_at_fork"):
@@ -8013,6 +8014,7 @@ R3c each keyword of the schema, and none that cannot be applied
 R4 at most one request per second and host, redirects included, by whatever spelling
   fetch //wal.sh/page -> blocklist //wal.sh/robots.txt+1 //wal.sh/page+2
   fetch /page
+  could_fetch /page -> allowed
   fetch /redirected -> /redirected+1 /allowed+2
   fetch //www.site.test/page -> //www.site.test/robots.txt //www.site.test/page
   fetch HTTPS://SITE.test:443/page -> //site.test:443/page+1
