@@ -213,6 +213,10 @@ UNSAID_CLOSE_SECONDS = 0.005  # after an answer, until a connection counts as ke
 LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
 MAX_REDIRECTS = 10  # the spec is silent (19, C6); browsers stop at 20
+PERMANENT_REDIRECT_SECONDS = 30 * 86400.0  # for which a 301 or 308 is remembered
+MAX_HOP_WAIT_SECONDS = 86400.0  # of a target at a hop; a link may be pointed elsewhere meanwhile
+MAX_ROBOTS_PUT_OFF_SECONDS = 86400.0  # of a site whose robots.txt leads to a host that must wait
+MAX_FOREIGN_REFRESH_SECONDS = 86400.0  # how long a stopped process may keep a stale list shut
 MAX_BLOCKLIST_BYTES = 128 * 2**20  # a list of 10^6 domains is legitimate
 MAX_SCHEMA_BYTES = 2**20  # as an entry of the cache
 MAX_VALIDATOR_LENGTH = 1024  # of an ETag; no server takes its 256 KiB back
@@ -1871,23 +1875,18 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 
 NEVER = -math.inf  # as a time: long past
 
-# How many intervals a host may be owed while a request to it leaves before its turn.
-FIRST = 0.0  # the first request for a target, and a retry, wait for their turn
-FOREIGN_HOP = 2.0  # a visit's first hop onto a host that is not its target's
-HOP = 11.0  # any other hop, and the first such of a run: ten redirects and what began them
-POLICY = math.inf  # robots.txt, the blocklist, its schema: Crawl-delay spaces targets
-
 
 class HostRecord(NamedTuple):
     """What is known of one host's pace, and of R5's hold on it. Times are Unix seconds."""
 
     last_at: float = NEVER  # when the latest request of any kind left
     target_at: float = NEVER  # when the latest one for a target left
-    owed: float = 0.0  # intervals for which the host rests after `target_at`
     had_one_policy: bool = False  # the host has had one policy request and nothing else
     held_until: float = NEVER  # R5: Retry-After, back-off, or the hour after the last retry
     held_by: str = ""  # the URL whose answer set the hold
     why: str = ""  # the hold in words
+    # When a process whose clock is behind first read the record, by that clock.
+    seen_at: float = NEVER
 
 
 def roll() -> float:
@@ -1911,46 +1910,57 @@ def backoff_delay(
     return rand() * min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2.0**exponent)  # R5
 
 
-def next_start(record: HostRecord, interval: float, may_owe: float, latest: float) -> float:
+def retry_delay(
+    retries: int, limit: int, retry_after: float | None, rand: Callable[[], float]
+) -> float:
+    """Seconds until a host may be asked again, after so many retries of at most `limit`.  R5."""
+    if retries < limit:
+        return backoff_delay(retries, retry_after, rand)
+    return max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)  # spec 7: "wait 1h"
+
+
+def next_start(record: HostRecord, interval: float, is_policy: bool, latest: float) -> float:
     """When a request may start; a time that is past where it may start now.  R4, spec 9.3.
 
-    `interval` (seconds) is the host's, and `may_owe` one of the four constants above. A request
-    that may be owed for hurries where its turn comes after `latest`: it leaves a second behind
-    the last request, and the host rests for it afterwards. So Crawl-delay spaces targets, and
-    what a visit began it finishes; this departs from R2d's letter where Crawl-delay exceeds what
-    the run may wait, or a daily run would never fetch such a host.
+    `interval` (seconds) is the host's. It spaces every request for a target, retries and hops
+    included. A policy document that would come after `latest` keeps a second alone, since the
+    targets of the host cannot do without it.
     """
-    margin = PACE_MARGIN_SECONDS
-    if record.had_one_policy and may_owe < POLICY:
+    if record.had_one_policy and not is_policy:
         return record.held_until  # R4: the first target of an unseen host is not delayed
+    margin = PACE_MARGIN_SECONDS
     earliest = max(record.last_at + MIN_REQUEST_INTERVAL + margin, record.held_until)  # R4
-    owed = 1.0 if may_owe == POLICY else record.owed
-    start = max(earliest, record.target_at + owed * interval + margin)  # R4, R2d
-    if start <= latest:
-        return start
-    excess = max(0.0, record.owed - may_owe)
-    return max(earliest, record.target_at + excess * interval + margin)
+    spaced = max(earliest, record.target_at + interval + margin)  # R4, R2d
+    return earliest if is_policy and spaced > latest else spaced
 
 
-def after_request(record: HostRecord, interval: float, may_owe: float, now: float) -> HostRecord:
-    """The record once a request has left. The debt decays, so Crawl-delay is the mean rate."""
-    if may_owe == POLICY:
-        return record._replace(last_at=now, had_one_policy=record.last_at == NEVER)
-    rested = (now - record.target_at) / interval
-    owed = max(0.0, record.owed - rested) + 1.0
-    return record._replace(last_at=now, target_at=now, owed=owed, had_one_policy=False)
+def after_request(record: HostRecord, is_policy: bool, now: float) -> HostRecord:
+    """The record once a request has left."""
+    is_first = record.last_at == NEVER
+    record = record._replace(last_at=now, had_one_policy=is_policy and is_first, seen_at=NEVER)
+    return record if is_policy else record._replace(target_at=now)
 
 
-def merge_records(ours: HostRecord, theirs: HostRecord, now: float) -> HostRecord:
-    """Of two records the later, with the later hold.
+def in_time_of(record: HostRecord, now: float) -> HostRecord:
+    """The record as a clock at `now` has it.
 
-    A request from the future is from now: it left under a wrong clock, and a hold counts from it.
+    A request from the future left under another clock. It counts as one from when it was first
+    seen, and the hold beside it counts from then.
     """
-    theirs = theirs._replace(
-        last_at=min(theirs.last_at, now),
-        target_at=min(theirs.target_at, now),
-        held_until=theirs.held_until - max(0.0, theirs.last_at - now),
+    latest_at = max(record.last_at, record.target_at)
+    if latest_at <= now:
+        return record
+    seen_at = record.seen_at if NEVER < record.seen_at <= now else now
+    return record._replace(
+        last_at=seen_at,
+        target_at=min(record.target_at, seen_at),
+        held_until=record.held_until - (latest_at - seen_at),
+        seen_at=seen_at,
     )
+
+
+def merge_records(ours: HostRecord, theirs: HostRecord) -> HostRecord:
+    """Of two records the later, with the later hold."""
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
     return latest._replace(held_until=hold.held_until, held_by=hold.held_by, why=hold.why)
@@ -1971,7 +1981,7 @@ class KnownSource(NamedTuple):
     ended_at: float = NEVER  # when it last reached an end: an answer, a failure, a denial
     retry_at: float = NEVER  # it is due then, whatever the floor
     gate: str = ""  # that put it off until then
-    host: str = ""  # where it was put off by a hop, and queues since; "": at its own
+    way: tuple[Any, ...] = ()  # as a `Way`: where it goes on
     failure: str = ""  # why the latest end was a failure, in one line
     status: int = 0  # of the latest answer; 0: there was none
 
@@ -1990,9 +2000,48 @@ def skip_reason(known: KnownSource, min_age: float, now: float) -> str:
     age = spell_seconds(now - known.asked_at)
     if known.gate and known.retry_at > now:
         return f"{event} {age} ago and put off ({known.gate})"
-    return (
-        f"{event} {age} ago; again after {spell_seconds(min_age)} (R8, --min-age), or with --force"
-    )
+    return f"{event} {age} ago; again after {spell_seconds(min_age)} (R8, min_age)"
+
+
+class Way(NamedTuple):
+    """The redirects by which a target went on, and where it goes on next time."""
+
+    urls: tuple[str, ...] = ()  # in the wire form, the target's own left out
+    permanent: int = 0  # how many of them, from the first, stand for a permanent redirect
+    kept_until: float = NEVER  # how long those may be used for, Unix seconds
+    no_ai_input: bool = False  # a site on the way keeps its pages from models
+
+
+NO_WAY = Way()
+
+
+def way_of(known: KnownSource, now: float) -> Way:
+    """Where a source goes on: behind all redirects if it was put off there, else the permanent.
+
+    The cache may be hostile: a way whose URLs are no wire form is none.
+    """
+    try:
+        urls, permanent, kept_until, no_ai_input = known.way
+        is_sound = 0 < len(urls) <= MAX_REDIRECTS and 0 <= permanent <= len(urls)
+        if not is_sound or any(wire_url(url) != url for url in urls):
+            return NO_WAY
+        is_kept = now < kept_until <= now + PERMANENT_REDIRECT_SECONDS
+    except (AttributeError, TypeError, ValueError):
+        return NO_WAY
+    if is_kept:
+        return Way(tuple(urls), permanent, kept_until, bool(no_ai_input))
+    if permanent == len(urls):
+        return NO_WAY
+    return Way(tuple(urls), no_ai_input=bool(no_ai_input))
+
+
+def is_permanent_hop(status: int, wire: str, to_wire: str) -> bool:
+    """Whether a redirect may be remembered.  RFC 9110 15.4.2
+
+    It came over https, or leads to https on the same host: that of a captive portal must not last.
+    """
+    is_upgrade = to_wire.startswith("https:") and host_key(wire) == host_key(to_wire)
+    return status in (301, 308) and (wire.startswith("https:") or is_upgrade)
 
 
 def spell_seconds(seconds: float) -> str:
@@ -2025,7 +2074,8 @@ class Held(NamedTuple):
     retry_at: float = NEVER  # not to be asked again before; NEVER: when the value is stale
     failed_since: float = NEVER  # since when it is out of reach, where `failures` says so
     failures: int = 0  # in a row
-    has_held_host: bool = False  # its 429 or 503 has held a host back: it may not again
+    put_off_since: float = NEVER  # since when a host to which it is redirected must wait
+    is_cut_off: bool = False  # no request for it could leave; of this process alone
     trouble: str = ""  # why the latest attempt failed, in one line
     data: Any = None  # as fetched, for the cache
     value: Any = None  # what the data means; None: there is none
@@ -2076,7 +2126,7 @@ def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: f
         retry_at=retry_at,
         failed_since=since,
         failures=held.failures + 1,
-        has_held_host=held.has_held_host or status in BACKOFF_STATUSES,
+        is_cut_off=False,
         trouble=trouble,
     )
 
@@ -2222,7 +2272,6 @@ class Kind(NamedTuple):
     max_bytes: int = 0  # of a decoded body; 0: as the bot was told
     max_redirects: int = MAX_ROBOTS_REDIRECTS
     transport_retries: int = 1  # after an exchange that got no HTTP answer
-    may_owe: float = POLICY  # R4, as `next_start` has it
 
 
 TARGET_ACCEPT = (  # R9.2: markdown first
@@ -2230,7 +2279,7 @@ TARGET_ACCEPT = (  # R9.2: markdown first
     "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
 )
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES, FIRST),
+    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -3453,7 +3502,8 @@ def verifying_tls_context() -> ssl.SSLContext:
 # Nobody owns a future start, and a waiting visit holds nothing. Who wants to send takes the host's
 # lock and reads its record. Where the start is not due yet, the lock is released until it is;
 # where it is due, the lock is kept to the end of the step, so that what a 503 imposes and what a
-# document says is written before anyone else looks. A process that dies loses its locks.
+# document says is written before anyone else looks. A process that dies loses its locks. Who only
+# looks takes no lock and writes nothing.
 
 
 class Later(NamedTuple):
@@ -3462,13 +3512,10 @@ class Later(NamedTuple):
     at: float
     gate: GateName
     reason: str
-    host: str = ""  # where the visit that waits is now
+    by: str = ""  # the URL whose answer set R5's hold
     frees_host: bool = False  # the host's other targets may go meanwhile
-
-
-if TYPE_CHECKING:
-    T = TypeVar("T")
-    Steps = Generator[Later, None, T]  # work that says when to go on, and at last returns a T
+    is_ours: bool = False  # this process itself is busy, so no `max_wait` counts
+    is_foreign: bool = False  # another process is at the host
 
 
 def clock_of_system() -> Callable[[], float]:
@@ -3495,50 +3542,21 @@ class SystemClock:
 
 
 class Process:
-    """R4: what the bots of a process share: the time, a lock around each step, the hosts' pace."""
+    """R4: what the bots of a process share: the time, the hosts' pace, one exchange at a time."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock  # kept alive, so that its id stays its own
         self.records: dict[str, HostRecord] = {}
         # The wall clock may jump later: time goes on from here by the monotonic clock.
         self._offset = clock.time() - clock.monotonic()
-        self.renew_locks()
+        self.renew_lock()
 
-    def renew_locks(self) -> None:
-        self._lock = _thread.RLock()  # held for a step, never for a sleep
-        self._host_lock = CacheLock()
+    def renew_lock(self) -> None:
+        self.exchange = _thread.RLock()  # held from the last gate to the end of an exchange
 
     def now(self) -> float:
         """Unix seconds."""
         return self._offset + self.clock.monotonic()
-
-    def step(self, steps: Steps[T]) -> Later | T:
-        """A step further, alone in this process: when to go on, or what came of it."""
-        with self._lock:  # R4: serial
-            try:
-                return next(steps)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            finally:
-                self._host_lock.release()
-
-    def lock_host(self, cache: Cache, host: str) -> bool:
-        """R4a: one host at a time, to the end of the step. False: another process is there."""
-        self._host_lock.release()
-        lock = cache.lock(f"host {host}")
-        if lock is None:
-            return False
-        self._host_lock = lock
-        return True
-
-    def finish(self, steps: Steps[T], clock: Clock) -> T:
-        """Steps to their end, sleeping between them by that clock, with nothing held."""
-        with closing(steps):
-            while True:
-                outcome = self.step(steps)
-                if not isinstance(outcome, Later):
-                    return outcome
-                self.sleep_until(outcome.at, clock)
 
     def sleep_until(self, at: float, clock: Clock) -> None:
         """At most as long as a clock can be asked for; whoever wakes looks again."""
@@ -3571,7 +3589,7 @@ def forget_parent() -> None:
     inherited = CONNECTION
     CONNECTION = ConnectionKeeper()
     for process in (SYSTEM_PROCESS, *SIMULATED.values()):
-        process.renew_locks()
+        process.renew_lock()
     inherited.close()  # last: should it fail, nothing else is left undone
 
 
@@ -3580,41 +3598,65 @@ if hasattr(os, "register_at_fork"):
 
 
 class Start:
-    """The right to send one request to a host: asked about, claimed, and recorded as it is used."""
+    """The right to send one request: asked about, claimed, recorded as it is used, released.
 
-    def __init__(self, limiter: RateLimiter, host: str, interval: float, may_owe: float) -> None:
-        self._limiter = limiter
-        self._host = host
-        self._interval = interval
-        self._may_owe = may_owe
-        self._before = limiter.record_of(host)
+    `interval` gives the seconds between two targets of the host, as they are known when it is
+    called.
+    """
+
+    def __init__(
+        self, limiter: RateLimiter, wire: str, interval: Callable[[], float], is_policy: bool
+    ) -> None:
         self.at = NEVER  # when the request began, or when it left, Unix seconds
+        self._limiter = limiter
+        self._wire = wire
+        self._host = host_key(wire)
+        self._interval = interval
+        self._is_policy = is_policy
+        self._before = UNSEEN  # the host's record under the lock
+        self._lock: CacheLock | None = None
 
     def when(self, latest: float) -> Later:
         """When it may be used, and who says so; as `next_start`."""
-        before = self._before
-        at = next_start(before, self._interval, self._may_owe, latest)
-        if at == before.held_until:
-            return Later(at, "R5", before.why)
-        return Later(at, "R4", f"{spell_seconds(self._interval)} between requests to {self._host}")
+        record = self._before = self._limiter.record_of(self._host)
+        interval = self._interval()
+        at = next_start(record, interval, self._is_policy, latest)
+        later = Later(at, "R4", f"{spell_seconds(interval)} between requests to {self._host}")
+        if at == record.held_until:
+            later = Later(at, "R5", record.why, record.held_by)
+        return max(later, self._limiter.hold_of(self._wire))
 
     def claim(self, latest: float) -> Later | None:
-        """R4: None where it holds now, in this step; else when to come back, and nothing is kept."""
+        """R4: None where it holds from now on; else when to come back, and nothing is kept."""
         limiter = self._limiter
-        now = limiter.now()
-        if not limiter.process.lock_host(limiter.cache, self._host):  # R4a
-            return Later(now + LOCK_POLL_SECONDS, "R4", f"another process is at {self._host}")
-        self._before = limiter.record_of(self._host)  # nobody else can write it now
-        later = self.when(latest)
-        return later if later.at > now else None
+        back_at = limiter.now() + LOCK_POLL_SECONDS
+        if not limiter.process.exchange.acquire(blocking=False):  # R4: serial
+            return Later(back_at, "R4", "another request of this process goes first", is_ours=True)
+        self._lock = limiter.cache.lock(f"host {self._host}")
+        if self._lock is None:  # R4a
+            limiter.process.exchange.release()
+            return Later(back_at, "R4", f"another process is at {self._host}", is_foreign=True)
+        limiter.note_first_look(self._host)
+        later = self.when(latest)  # nobody else can write the record now
+        if later.at <= limiter.now():
+            return None
+        self.release()
+        return later
 
     def record(self) -> None:
         """The request begins; or has left only now, and the server counts from here.  R4."""
         now = self._limiter.now()
         if now - self.at > START_TOLERANCE_SECONDS:
             self.at = now
-            record = after_request(self._before, self._interval, self._may_owe, now)
+            record = after_request(self._before, self._is_policy, now)
             self._limiter.write(self._host, record)
+
+    def release(self) -> None:
+        """Others may start. Once is enough, and twice does no harm."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+            self._limiter.process.exchange.release()
 
 
 class RateLimiter:
@@ -3628,12 +3670,20 @@ class RateLimiter:
     def record_of(self, host: str) -> HostRecord:
         """What this process knows of a host, and what another has written since."""
         ours = self.process.records.get(host, UNSEEN)
-        theirs = from_entry(UNSEEN, self.cache.load("pace", host))
-        now = self.now()
-        record = merge_records(ours, theirs, now)
-        if max(theirs.last_at, theirs.target_at) > now:  # else it would count as now for ever
-            self.write(host, record)
-        return record
+        return merge_records(ours, in_time_of(self._shared(host), self.now()))
+
+    def _shared(self, host: str) -> HostRecord:
+        return from_entry(UNSEEN, self.cache.load("pace", host))
+
+    def note_first_look(self, host: str) -> None:
+        """Under the lock: a record from the future says from now on when it was first seen.
+
+        Else it would count as one from now for ever. Its own times stay, for whoever wrote it.
+        """
+        record = self._shared(host)
+        seen_at = in_time_of(record, self.now()).seen_at
+        if seen_at != record.seen_at:
+            self.cache.store("pace", host, record._replace(seen_at=seen_at)._asdict())
 
     def write(self, host: str, record: HostRecord) -> None:
         """For this process, and for those that share the cache."""
@@ -3642,7 +3692,7 @@ class RateLimiter:
 
     def share(self) -> None:
         """R4a: what this process alone knew of every host, others know from now on."""
-        for host in self.process.records:
+        for host in list(self.process.records):
             self.write(host, self.record_of(host))
 
     def hold_host(self, host: str, until: float, url: str, why: str) -> None:
@@ -3651,100 +3701,108 @@ class RateLimiter:
         if until > record.held_until:
             self.write(host, record._replace(held_until=until, held_by=url, why=why))
 
+    def hold_url(self, url: str, until: float, why: str) -> None:
+        """R5: nobody asks for that URL before, whichever site's document leads there."""
+        record = HostRecord(self.now(), held_until=until, held_by=url, why=why)
+        self.cache.store("hold", url, record._asdict())
+
+    def hold_of(self, url: str) -> Later:
+        """R5's hold of one URL; one that is past where there is none."""
+        record = from_entry(UNSEEN, self.cache.load("hold", url))
+        return Later(in_time_of(record, self.now()).held_until, "R5", record.why, url)
+
 
 UNSEEN = HostRecord()
 
 
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
-# Owns the blocklist in force, each site's robots.txt, their refresh, and what is known of targets.
+# Owns the blocklist in force, each site's robots.txt, and what is known of targets.
+#
+# A store never asks and never refuses. Its `need` says what has to come first, its `learn` takes
+# what came of a document's job. Whoever needs the document asks its gate again after that.
 
 
 class PolicyStore:
-    """R12: what is held of the documents of one kind, by key, and their only refresh.
+    """R12: what is held of the documents of one kind, by key.
 
     A kind says the URL, for how long a value is fresh, how an ending is read (ValueError: it did
-    not come, or does not hold), and what a failure means. The visit that wants a document asks
-    for it by itself: a refresh ends with its visit. In memory are the latest, up to a bound; the
-    cache has all that other processes may know.
+    not come, or does not hold), and what a failure means. In memory are the latest, up to a bound;
+    the cache has all that other processes may know.
     """
 
     kind = ""
     gate: GateName = "R2"
-    hold_gate: GateName = "R5"  # that defers whoever wants it, where it leads to a held host
     entry_kind = ""  # in the cache
     value_of: Any  # of its data
     has_validators = True  # whether "anything new?" can be asked
-    is_always_answered = False  # whether what could not be asked is an answer too
+    is_always_answered = False  # whether what could not be asked is a failure, or an answer
 
     def __init__(
         self, limiter: RateLimiter, warn: Callable[[str], None], variant: str = ""
     ) -> None:
         self._cache = limiter.cache
         self._warn = warn
-        self._limiter = limiter
         self._now = limiter.now
         self._variant = variant  # of what is made of a document
         self._held: dict[str, Held] = {}
         self._held_bytes = 0
-        self._asking: dict[str, Visit] = {}  # the target that asks for a document, by key
-        self._put_off: dict[str, Later] = {}  # by key: R5's hold of a host to which it leads
+        self._asking: dict[str, Visit] = {}  # which visit asks for a document, by key
+        self._later: dict[str, Later] = {}  # which documents may not be asked for yet, by key
 
     # --- What a kind says ---
 
-    def url_of(self, visit: Visit, key: str) -> str:
+    def url_of(self, key: str) -> str:
         raise NotImplementedError
 
     def fresh_seconds(self, held: Held) -> float:
         return ROBOTS_TTL_SECONDS  # R2
 
-    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
-        """The data and the value of an ending, and when to ask again if not when it is stale."""
+    def read(self, job: Job, ending: Ending) -> Held | Need:
+        """The data and the value of an ending; or what has to come before it can be read."""
         raise NotImplementedError
 
     def is_shared(self, held: Held) -> bool:
         """Whether other processes shall know it."""
         return True
 
-    def put_off(self, key: str, document: Visit, ending: Ending) -> Decision | None:
-        """It could not be asked for, which is no failure of its own."""
-        return ending.refusal
+    def put_off(self, job: Job, ending: Ending, later: Later) -> None:
+        """It could not be asked for yet, which is no failure of its own."""
+        self._later[job.key] = later
 
     def warn_of_failure(self, held: Held) -> None:
         """Says what it means for the run."""
-
-    def failed(self, key: str, trouble: str, document: Visit, ending: Ending) -> Decision | None:
-        """What is held stays in force, and is asked for again in five minutes at the earliest."""
-        now = self._now()
-        retry_at = max(ending.due_at or now, now + POLICY_RETRY_SECONDS)
-        self._note_failure(key, trouble, ending.status, retry_at)
-        return None
 
     # --- What is the same for all ---
 
     def held_of(self, key: str) -> Held:
         """What is known of a document, fresh or not."""
-        if key not in self._held:
-            self.load(key)
-        return self._held[key]
+        return self._held.get(key) or self.load(key)
 
     def is_current(self, key: str) -> bool:
         """R12: no need to ask: the value is fresh, or it is too early to ask again."""
         held = self.held_of(key)
         stale_at = held.retry_at
         if stale_at == NEVER:
-            stale_at = held.checked_at + self.fresh_seconds(held)
+            stale_at = self.stale_at(held)
         return held.asked_at <= self._now() < stale_at
 
-    def load(self, key: str) -> None:
+    def stale_at(self, held: Held) -> float:
+        return held.checked_at + self.fresh_seconds(held)
+
+    def has_come(self, key: str) -> bool:
+        """Whether it is current by now: another process may have asked for it."""
+        self.load(key)
+        return self.is_current(key)
+
+    def load(self, key: str) -> Held:
         """Takes what another process knows, where it has asked later."""
         known = self._held.get(key)
         held = from_entry(UNKNOWN, self._cache.load(self.entry_kind, key + self._variant))
         if known is not None and held.asked_at <= known.asked_at:
-            return
+            return known
         if known is not None and held.fetched_at == known.fetched_at:
-            self._keep(key, held._replace(value=known.value))
-        else:
-            self._keep(key, self._with_value(key, held))
+            return self._keep(key, held._replace(value=known.value))
+        return self._keep(key, self._with_value(key, held))
 
     def _with_value(self, key: str, held: Held) -> Held:
         try:
@@ -3752,12 +3810,13 @@ class PolicyStore:
         except (AttributeError, LookupError, TypeError, ValueError):  # the cache may be hostile
             return UNKNOWN
 
-    def _keep(self, key: str, held: Held) -> None:
+    def _keep(self, key: str, held: Held) -> Held:
         self._held_bytes += held.held_bytes
         if self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES:
             self._held.clear()  # the cache has them
             self._held_bytes = held.held_bytes
         self._held[key] = held
+        return held
 
     def _note(self, key: str, held: Held) -> None:
         """For this run, and for the next."""
@@ -3766,89 +3825,77 @@ class PolicyStore:
             entry = held._replace(value=None)._asdict()
             self._cache.store(self.entry_kind, key + self._variant, entry)
 
-    def _note_failure(self, key: str, trouble: str, status: int, retry_at: float) -> None:
-        self.load(key)  # another process may have adopted one meanwhile
-        held = after_failure(self.held_of(key), status, trouble, retry_at, self._now())
-        self._note(key, held)
-        self.warn_of_failure(held)
+    def need(self, job: Job, key: str) -> Need:
+        """What has to come before a job may rely on a document: None where it is current.
 
-    def ensure(self, visit: Visit, key: str) -> Steps[Decision | None]:
-        """Steps to a current document; a refusal, or None: it is here.
-
-        Another visit of this process that asks for it is waited for, unless nobody goes on with it.
+        Another visit that asks for the document is waited for. One of another run may have been
+        left alone by its caller: that is waited for until it was to go on.
         """
-        while not self._has_come(key):
-            later = self._after_other(visit, key)
-            if later is None:
-                self._asking[key] = visit.root
-                try:
-                    return (yield from self.refresh(visit, key))
-                finally:
-                    self._asking.pop(key, None)
-            if later.at > max(visit.deadline, self._now() + 2 * MIN_REQUEST_INTERVAL):
-                return visit.not_yet(later)
-            yield from visit.wait(later)
-        return None
-
-    def _after_other(self, visit: Visit, key: str) -> Later | None:
-        """When to look again, where another visit of this process asks, or has met a hold."""
-        held_back = self._put_off.get(key)
-        if held_back is not None and held_back.at > self._now():
-            return held_back
-        other = self._asking.get(key, visit)
-        at = other.resumes_at + LOCK_POLL_SECONDS
-        if other is visit or at <= self._now():
+        if self.is_current(key):
             return None
-        return Later(at, self.gate, f"another target waits for the {self.kind}")
+        now = self._now()
+        later = self._later.get(key)
+        if later is not None and later.at > now:
+            return later
+        other = self._asking.get(key, job.visit)
+        if other is not job.visit and (other.run is job.visit.run or other.resumes_at >= now):
+            at = max(other.resumes_at, now) + LOCK_POLL_SECONDS
+            return Later(at, self.gate, f"another target waits for the {self.kind}", is_ours=True)
+        if self.has_come(key):
+            return None
+        return Job(job.visit, self.kind, self.url_of(key), self, key)
 
-    def refresh(self, visit: Visit, key: str) -> Steps[Decision | None]:
-        """The only one. What came of it is kept, for this run and the next.
+    def asks(self, job: Job) -> None:
+        """A job for a document has begun."""
+        self._asking[job.key] = job.visit
 
-        A Decision: it could not be asked for, or the host must not be asked now.
-        """
-        held = self.held_of(key)
-        url = self.url_of(visit, key)
-        document = visit.document(self.kind, url, held, partial(self._has_come, key))
-        ending = yield from document.walk()
+    def asks_no_more(self, job: Job) -> None:
+        if self._asking.get(job.key) is job.visit:
+            del self._asking[job.key]
+
+    def learn(self, job: Job, ending: Ending) -> Need:
+        """What came of a document's job; or what has to come before that can be said."""
         if ending.is_needless:
             return None
-        refusal = ending.refusal
-        if refusal is not None and self.is_unasked(document, refusal):
-            if refusal.gate == "R5" and document.attempts:
-                # It leads to a host that is held: else each target would ask for it once more.
-                why = self._limiter.record_of(document.host).why
-                self._put_off[key] = Later(cast(float, refusal.retry_at), self.hold_gate, why)
-            return self.put_off(key, document, ending)
-        if ending.status == 304 and document.conditions:  # R7: it is the value that is held
+        refusal, later = ending.refusal, ending.later
+        if refusal is not None and later is None and not job.attempts:
+            at = self._now() + POLICY_RETRY_SECONDS
+            later = Later(at, cast(GateName, refusal.gate), refusal.reason)
+        is_own_hold = later is not None and later.by == job.wire
+        if later is not None and not (is_own_hold or self.is_always_answered):
+            self.put_off(job, ending, later)
+            return None
+        held = self.held_of(job.key)
+        if ending.status == 304 and job.conditions:  # R7: it is the value that is held
             kept = held.etag, held.last_modified, held.fetched_at
-            read = Held(200, *kept, data=held.data, value=held.value)
+            read: Held | Need = Held(200, *kept, data=held.data, value=held.value)
         else:
             try:
-                read = yield from self.read(key, document, ending)
+                read = self.read(job, ending)
             except ValueError as error:
-                return self.failed(key, str(error), document, ending)
+                self.fail(job, ending, str(error))
+                return None
+        if not isinstance(read, Held):
+            return read
+        if ending.status != 304:
             read = read._replace(status=ending.status, fetched_at=self._now())
             # They belong to the URL that gave them.
-            if self.has_validators and not document.redirects:
+            if self.has_validators and not job.redirects:
                 answered = cast(Response, ending.answer)
                 read = read._replace(**validators_of(answered.headers))
         now = self._now()
-        self._note(key, read._replace(checked_at=now, asked_at=now))
+        self._note(job.key, read._replace(checked_at=now, asked_at=now))
         return None
 
-    def _has_come(self, key: str) -> bool:
-        """Whether it is current by now: another visit or process may have asked for it."""
-        self.load(key)
-        return self.is_current(key)
-
-    def is_unasked(self, document: Visit, refusal: Decision) -> bool:
-        """Whether it, or where it leads, was put off by anything but its own answer."""
-        if self.is_always_answered:
-            return False
-        is_held = refusal.gate == "R5"
-        if is_held and self._limiter.record_of(document.host).held_by == document.wire:
-            return False
-        return not document.attempts or refusal.retry_at is not None
+    def fail(self, job: Job, ending: Ending, trouble: str) -> None:
+        """What is held stays in force, and is asked for again in five minutes at the earliest."""
+        now = self._now()
+        retry_at = max(ending.due_at or now, now + POLICY_RETRY_SECONDS)
+        held = self.load(job.key)  # another process may have adopted one meanwhile
+        status = held.status if ending.answer is None else ending.status
+        held = after_failure(held, status, trouble, retry_at, now)
+        self._note(job.key, held)
+        self.warn_of_failure(held)
 
 
 class SchemaStore(PolicyStore):
@@ -3859,14 +3906,13 @@ class SchemaStore(PolicyStore):
     gate: GateName = "R3"
     is_always_answered = True
 
-    def url_of(self, visit: Visit, key: str) -> str:
+    def url_of(self, key: str) -> str:
         return key + SCHEMA_PATH
 
     def fresh_seconds(self, held: Held) -> float:
         return SCHEMA_TTL_SECONDS  # R10
 
-    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
-        yield from ()  # one answer says it all
+    def read(self, job: Job, ending: Ending) -> Held:
         body = whole_document(ending, MAX_SCHEMA_BYTES).body
         return Held(data=body, value=parse_schema(body))
 
@@ -3876,7 +3922,8 @@ class SchemaStore(PolicyStore):
     def warn_of_failure(self, held: Held) -> None:
         if held.value is not None:  # R10
             at = iso_utc(held.checked_at)
-            self._warn(f"schema: {held.trouble}; the one of {at} is used (R10)")
+            now = iso_utc(held.asked_at)
+            self._warn(f"schema: {held.trouble} at {now}; the one of {at} is used (R10)")
 
 
 class BlocklistStore(PolicyStore):
@@ -3887,7 +3934,6 @@ class BlocklistStore(PolicyStore):
 
     kind = "blocklist"
     gate: GateName = "R3"
-    hold_gate: GateName = "R3"
     entry_kind = "refresh"
 
     def __init__(self, limiter: RateLimiter, warn: Callable[[str], None], origin: str) -> None:
@@ -3904,7 +3950,7 @@ class BlocklistStore(PolicyStore):
         """When it was asked for in vain, if the latest attempt was; Unix seconds, or NEVER."""
         return self.held.asked_at if self.held.failures else NEVER
 
-    def url_of(self, visit: Visit, key: str) -> str:
+    def url_of(self, key: str) -> str:
         return key + BLOCKLIST_PATH
 
     def fresh_seconds(self, held: Held) -> float:
@@ -3914,14 +3960,16 @@ class BlocklistStore(PolicyStore):
     def is_shared(self, held: Held) -> bool:
         return held.value is not None
 
-    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
+    def read(self, job: Job, ending: Ending) -> Held | Need:
         """R3c, R10: the document is adopted only if it holds."""
         answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
         parsed = parse_json(answer.body, "blocklist")
         schema = None
         if isinstance(parsed, dict) and not isinstance(parsed.get("schema"), dict):
-            yield from self._schemas.ensure(document, key)
-            schema = self._schemas.held_of(key).value  # R10: be it stale
+            need = self._schemas.need(job, job.key)
+            if need is not None:
+                return need
+            schema = self._schemas.held_of(job.key).value  # R10: be it stale
         blocklist = Blocklist.from_document(parsed, schema)  # R3c
         for line in blocklist.warnings:
             self._warn(f"blocklist: {line}")
@@ -3953,14 +4001,23 @@ class BlocklistStore(PolicyStore):
             return held._replace(value=value, fetched_at=fetched_at)
         return self._held.get(key, UNKNOWN)  # R3b: what is in force stays
 
-    def put_off(self, key: str, document: Visit, ending: Ending) -> Decision | None:
-        """R3b: what could not be asked is not what failed, so the gate stays shut without a list."""
-        if self.held.value is not None:
-            return self.failed(key, ending.why, document, ending)
-        refusal = cast(Decision, ending.refusal)
-        reason = f"no blocklist yet: {refusal.reason}"
-        retry_at = refusal.retry_at or self._now() + POLICY_RETRY_SECONDS
-        return refusal._replace(gate="R3", reason=reason, retry_at=retry_at)
+    def put_off(self, job: Job, ending: Ending, later: Later) -> None:
+        """R3b: what could not be asked is not what failed, so the gate stays shut without a list.
+
+        A list that is held stays in force. Where a process has been at the origin for longer than
+        this one may wait it may have been stopped: then the list is no older than a day.
+        """
+        now = self._now()
+        held = self.held
+        if held.value is None:
+            reason = f"no blocklist yet: {later.reason}"
+        elif later.is_foreign and now < self.stale_at(held) + MAX_FOREIGN_REFRESH_SECONDS:
+            later = later._replace(at=now + POLICY_RETRY_SECONDS)
+            reason = f"the blocklist is older than its refresh, and {later.reason}"
+        else:
+            self.fail(job, ending, later.reason)
+            return
+        self._later[job.key] = later._replace(gate=self.gate, reason=reason, is_foreign=False)
 
     def warn_of_failure(self, held: Held) -> None:
         """R3b: the last list stays in force; without one the gate opens."""
@@ -3991,10 +4048,10 @@ class RobotsStore(PolicyStore):
     kind = entry_kind = "robots"
     value_of: Any = staticmethod(RobotsTxt.parse)
 
-    def url_of(self, visit: Visit, key: str) -> str:
-        return f"{site_of(visit.wire)}/{self.kind}.txt"
+    def url_of(self, key: str) -> str:
+        return f"{key}/robots.txt"
 
-    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
+    def read(self, job: Job, ending: Ending) -> Held:
         """Spec 9.1.1: rules, no rules, or out of reach."""
         answer = ending.answer
         is_refused = ending.refusal is not None or ending.left_site
@@ -4003,32 +4060,37 @@ class RobotsStore(PolicyStore):
         meaning = robots_meaning(answer.status)
         if meaning == "rules":
             body = answer.body[: MAX_ROBOTS_BYTES + 1]  # the last octet tells that it was cut
-            return (yield from self.read_rules(key, document, body))
-        is_unchanged = answer.status == 304 and self.held_of(key).value is not None
+            return Held(data=body, value=self.value_of(body))
+        is_unchanged = answer.status == 304 and self.held_of(job.key).value is not None
         if meaning in ("none", "redirect") and not is_unchanged:  # RFC 9309 2.3.1.2
             return UNKNOWN
         raise ValueError(f"{self.kind}.txt answered {answer.status}")
 
-    def read_rules(self, key: str, document: Visit, body: bytes) -> Steps[Held]:
-        yield from ()  # one file says it all
-        return Held(data=body, value=self.value_of(body))
+    def put_off(self, job: Job, ending: Ending, later: Later) -> None:
+        """Where it leads to a host that must wait, its site waits too, but for no more than a day."""
+        now = self._now()
+        if job.redirects:
+            held = self.load(job.key)
+            since = held.put_off_since
+            if not NEVER < since <= now:
+                since = now
+            held = held._replace(put_off_since=since)
+            self._note(job.key, held)
+            if now >= since + MAX_ROBOTS_PUT_OFF_SECONDS:
+                self.fail(job, ending, f"{self.kind}.txt: {later.reason}")
+                return
+        self._later[job.key] = later
 
-    def failed(self, key: str, trouble: str, document: Visit, ending: Ending) -> Decision | None:
-        """A copy stays, and the site is asked again soon, or when its own hold ends.
-
-        Its 429 or 503 holds the host once: a host is not dropped for ever (9.1.1). What another
-        host imposed, to which the file was redirected, does not bind this one.
-        """
-        retry_at = self._now() + POLICY_RETRY_SECONDS
-        is_held = ending.due_at is not None and document.host == host_key(document.url)
-        if is_held:
-            self._keep(key, self.held_of(key)._replace(has_held_host=True))
-            retry_at = cast(float, ending.due_at)
-        self._note_failure(key, trouble, ending.status, retry_at)
-        return ending.refusal if is_held else None
-
-
-NEVER_ASKED = KnownSource()
+    def fail(self, job: Job, ending: Ending, trouble: str) -> None:
+        """Where no request could leave nobody was asked: this process alone remembers that."""
+        if job.attempts or not isinstance(ending.answer, TransportError):
+            super().fail(job, ending, trouble)
+            return
+        now = self._now()
+        held = self.load(job.key)._replace(
+            is_cut_off=True, trouble=trouble, asked_at=now, retry_at=now + POLICY_RETRY_SECONDS
+        )
+        self._keep(job.key, held)
 
 
 class SourceStore:
@@ -4038,90 +4100,68 @@ class SourceStore:
         self._cache = cache
 
     def load(self, key: str) -> KnownSource:
-        return from_entry(NEVER_ASKED, self._cache.load("source", key))
+        return from_entry(KnownSource(), self._cache.load("source", key))
 
-    def asked(self, key: str, known: KnownSource, at: float) -> None:
-        """R8: a request has left. What comes of it is remembered when its Result was read."""
-        known = known._replace(asked_at=at, retry_at=NEVER, failure="", status=0)
-        self._cache.store("source", key, known._asdict())
-
-    def remember(self, key: str, result: Result) -> None:
-        """What came of a target: the validators of a success, why it failed, when it is due."""
-        is_put_off = result.outcome == "deferred"
-        if is_put_off and not result.attempts:
-            return
-        known = self.load(key)._replace(
-            retry_at=result.retry_at or NEVER,
-            gate=result.gate or "",
-            failure=printable(result.reason) if result.outcome == "failed" else "",
-            status=result.status or 0,
-        )
-        host = host_key(result.final_url)
-        if is_put_off and result.status in REDIRECT_STATUSES and result.gate in ("R4", "R5"):
-            known = known._replace(host=host)  # a hop that must wait keeps its place
-        else:
-            place = host if host == known.host else ""  # else it leads there no more
-            known = known._replace(ended_at=result.at, host=place)
-        if result.ok:
-            known = known._replace(
-                wire=result.final_url, etag=result.etag, last_modified=result.last_modified
-            )
+    def note(self, key: str, **fields: Any) -> None:
+        """What is new of a target."""
+        known = self.load(key)._replace(**fields)
         self._cache.store("source", key, known._asdict())
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
 # Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
 #
+# A target is a Visit: a stack of Jobs, a URL each. The last job goes on; each of the others waits
+# for the document that the one above it brings. A step of the last job is every gate, and where
+# all let it pass, one request. What comes of it says what follows:
+#
+#   Later     the visit rests, and holds nothing
+#   Job       a policy document that has to come first goes upon the stack
+#   Ending    of a target: its Result. Of a document: its store learns from it, and the job goes
+#   None      the job has moved by a redirect, or is to be tried again
+#
+# Whatever it was, the next step asks every gate again: an opt-out may have come meanwhile.
+#
 # The way of a URL, from who asks to the socket:
 #   Fetcher.fetch, run     R7: one Target for each source
 #   Scheduler.results      whose turn it is; sleeps where it is nobody's
-#   Visit.walk             every gate, an exchange; then a hop, a retry or the end
+#   Fetcher.advance        the steps of a visit until it has to wait
+#   Fetcher.decide         every gate
 #   Fetcher.exchange       R1, R13: the only caller of the transport
-# And back: `walk` returns an Ending, of which `conclude` makes the Result.
-# Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, which
-# ends with the visit that wants it (`PolicyStore.ensure`).
+#   Fetcher.after_answer   what the answer means
 
 Wants = Callable[[int, Headers], bool]
 Answer = Union[Response, TransportError]
-# A gate lets pass (None), refuses, says when to come back, or has steps that come first.
-GateAnswer = Union[Later, Decision, Generator[Later, None, Optional[Decision]], None]
-Gate = Callable[["Visit"], GateAnswer]
+# A gate lets pass (None), refuses, says when to come back or what has to come first, or ends it.
+GateAnswer = Union["Later", Decision, "Job", "Ending", None]
+Need = Union["Later", "Job", None]
+Gate = Callable[["Job"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
 
 
 def retry_after_of(headers: Headers, now: float) -> float | None:
-    """R5: seconds that the server asks for; of several headers the longest."""
-    waits = [parse_retry_after(value, now) for name, value in headers if name == "retry-after"]
+    """R5: seconds that the server asks for: of several headers, or of a list in one, the longest."""
+    waits = []
+    for name, value in headers:
+        if name == "retry-after":
+            waits.append(parse_retry_after(value, now))
+            if waits[-1] is None:
+                waits += [parse_retry_after(part.strip(), now) for part in value.split(",")]
     return max((wait for wait in waits if wait is not None), default=None)
 
 
-class Retry:
-    """R5: the retries of one URL: whether they are spent, and how long to wait."""
-
-    def __init__(self, rand: Callable[[], float]) -> None:
-        self.count = 0
-        self._rand = rand
-
-    def is_spent(self, limit: int = DEFAULT_MAX_RETRIES) -> bool:
-        return self.count >= limit  # R5
-
-    def seconds(self, retry_after: float | None = None) -> float:
-        """Until the next retry; behind the last an hour at least."""
-        if self.is_spent():  # spec 7: "wait 1h"
-            return max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)
-        return backoff_delay(self.count, retry_after, self._rand)
-
-
 class Ending(NamedTuple):
-    """How the walk of a URL ended: by a gate's refusal, or with the last answer."""
+    """How a job ended: by a gate's refusal, or with the last answer."""
 
     answer: Answer | None = None
     refusal: Decision | None = None  # beside the last answer, if there was one
+    later: Later | None = None  # what put it off, where that is why it was refused
     trouble: str = ""  # why it could not go on, in one line
     retry_at: float | None = None  # Unix seconds; None where coming back is no use
     left_site: bool = False  # redirected to where it must not follow
     is_needless: bool = False  # another visit or process has asked meanwhile
+    is_cut_off: bool = False  # nobody could be asked for robots.txt
 
     @property
     def status(self) -> int:
@@ -4136,6 +4176,8 @@ class Ending(NamedTuple):
     @property
     def why(self) -> str:
         """Why a policy document did not come."""
+        if self.later is not None:
+            return self.later.reason
         if self.refusal is not None:
             return self.refusal.reason
         if self.trouble:
@@ -4157,260 +4199,242 @@ class Target(NamedTuple):
     kind: str = "target"
 
 
-class Visit:
-    """One URL on its way: as asked, where it is now, and what came of it so far.
+class Job:
+    """One URL that a visit asks for: its target, or a policy document that has to come first."""
 
-    `root` is the visit of the target, which its policy documents share with it: the deadline,
-    the requests, and what it has waited.
-    """
-
-    scheduler: Scheduler  # of the run that the target is part of
-    waiting: Waiting  # its place in that run
-    start: Start  # R4: the right to send its next request, since the throttle let it pass
-
-    def __init__(self, fetcher: Fetcher, target: Target, root: Visit | None = None) -> None:
-        self.fetcher = fetcher
-        self.target = target
-        self.kind = target.kind
-        self.how = fetcher.kinds[target.kind]
-        self.url = target.url
-        self.root = root or self
-        self.began_at = fetcher.now()
-        self.started_at = self.began_at  # since when its patience counts, Unix seconds
-        self.resumes_at = NEVER  # when it goes on, Unix seconds
-        self.waited = 0.0  # seconds
-        self.requests: list[RequestRecord] = []  # of the root: with those of policy documents
-        self.known = NEVER_ASKED  # R7, R8: what earlier requests left
-        self.decision = Decision(True, target.url)  # the latest that let it pass
-        self.redirects: list[str] = []
-        self.warnings: list[str] = []
-        self.attempts = 0
-        self.retry = Retry(fetcher.options.rand)
-        self.may_owe = self.how.may_owe  # R4: of its next request
-        self.left_at: float | None = None  # when it left, Unix seconds
+    def __init__(
+        self, visit: Visit, kind: str, url: str, store: PolicyStore | None = None, key: str = ""
+    ) -> None:
+        fetcher = visit.fetcher
+        self.visit = visit
+        self.kind = kind
+        self.how = fetcher.kinds[kind]
+        self.url = url  # as asked
+        self.store = store  # what learns of a document; None: the target itself
+        self.key = key  # of the document in its store
+        self.gates = fetcher.gates_of(kind)
+        self.validated = ("", "", "")  # the wire form that validators belong to, and they (R7)
+        self.is_single = False  # a document that failed before: no retries, and it holds no host
+        self.first_wire = visit.target.wire
+        if store is not None:
+            self.first_wire = url
+            held = store.held_of(key)
+            self.validated = (url, held.etag, held.last_modified)
+            self.is_single = held.failures > 0
+        self.redirects: list[str] = []  # in the wire form
+        self.way = NO_WAY  # by which a target goes on
+        self.permanent = 0  # how many redirects, from the first, may be remembered
+        self.steps_back = False  # before its next hop, for those who wait there
+        self.decision = Decision(True, url)  # the latest that let it pass
+        self.start: Start | None = None  # R4: the right to send the next request
+        self.left_at: float | None = None  # when that left, Unix seconds
+        self.attempts = 0  # requests that left
+        self.retries = 0
         self.answer: Answer | None = None  # the latest
-        self.no_ai_input = False  # a site on its way keeps its pages from models
-        self.is_single = fetcher.options.interactive  # one request, which binds nobody
-        self.is_needless: Callable[[], bool] = self._was_asked  # under the host's lock
-        self._move(target.wire)
+        self.ending: Ending | None = None  # of a document that something else is needed for
+        self._move(self.first_wire)
 
     def _move(self, wire: str) -> None:
         self.wire = wire
         self.site = site_key(wire)
         self.host = self.site.partition("//")[2]
 
-    def document(self, kind: str, url: str, held: Held, has_come: Callable[[], bool]) -> Visit:
-        """A policy document that this visit waits for, under the same deadline."""
-        visit = Visit(self.fetcher, Target(url, url, kind=kind, wants=wants_any_success), self.root)
-        visit.known = KnownSource(url, held.etag, held.last_modified)
-        visit.is_single |= held.has_held_host
-        visit.is_needless = has_come
-        return visit
-
     @property
-    def deadline(self) -> float:
-        """Until when Crawl-delay, back-off and other processes may delay it, Unix seconds."""
-        return self.root.started_at + self.fetcher.options.max_wait
+    def is_policy(self) -> bool:
+        return self.store is not None
 
     @property
     def conditions(self) -> dict[str, str]:
         """R7: the headers by which nothing but news of the URL is asked for, if that can be."""
-        if self.wire != self.known.wire or self.target.is_anew:
+        wire, etag, last_modified = self.validated
+        if self.wire != wire or (self.store is None and self.visit.target.is_anew):
             return {}
-        return conditional_headers(self.known.etag, self.known.last_modified)
+        return conditional_headers(etag, last_modified)
+
+    def hop(self, wire: str, is_permanent: bool = False) -> None:
+        """It goes on at another URL, behind every gate."""
+        if is_permanent and self.permanent == len(self.redirects):
+            self.permanent += 1
+        self.redirects.append(wire)
+        self.steps_back = True
+        self._move(wire)
+
+    def resume(self, way: Way) -> None:
+        """It goes on where an earlier visit was, or behind permanent redirects."""
+        self.way = way
+        if way.urls:
+            self.redirects = list(way.urls)
+            self.permanent = way.permanent
+            self._move(way.urls[-1])
+
+    @property
+    def is_where_it_resumed(self) -> bool:
+        return 0 < len(self.redirects) == len(self.way.urls)
+
+    def begin_anew(self) -> None:
+        """What was remembered of its way leads nowhere: it begins at its own URL, and only once."""
+        self.way = NO_WAY
+        self.redirects = []
+        self.permanent = 0
+        self.visit.no_ai_input = False
+        self._move(self.first_wire)
+
+    def way_on(self) -> Way:
+        """What is remembered of the way of a target that was put off where it is."""
+        until = self.way.kept_until
+        if self.permanent > self.way.permanent == 0:
+            until = self.visit.fetcher.now() + PERMANENT_REDIRECT_SECONDS
+        return Way(tuple(self.redirects), self.permanent, until, self.visit.no_ai_input)
+
+    def way_kept(self, is_good: bool) -> Way:
+        """What is remembered of the way once the target has ended: the permanent redirects.
+
+        They hold as long as they lead to a good end, or further.
+        """
+        way = self.way_on()
+        if not is_good:
+            way = self.way
+            if len(self.redirects) <= len(way.urls):
+                return NO_WAY
+        return way._replace(urls=way.urls[: way.permanent]) if way.permanent else NO_WAY
+
+    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
+        """With what robots.txt said before."""
+        if self.redirects:
+            reason = f"at the redirect to {printable(self.wire)}: {reason}"
+        return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
+
+    def has_left(self) -> None:
+        """The request has left, when its start was last recorded."""
+        if self.left_at is not None or self.start is None:
+            return
+        self.left_at = self.start.at
+        self.attempts += 1
+        visit = self.visit
+        if self.store is None:
+            visit.caution(self.decision)
+            if visit.target.key:
+                visit.fetcher.sources.note(
+                    visit.target.key, asked_at=self.left_at, retry_at=NEVER, failure="", status=0
+                )
+
+    def left(self) -> None:
+        """The server counts from here, and so do pace and floor (R4, R8)."""
+        if self.start is not None:
+            self.start.record()
+        self.has_left()
+
+    def release(self) -> None:
+        if self.start is not None:
+            self.start.release()
+
+
+class Visit:
+    """A target on its way: a stack of jobs, their deadline, and what came of them so far."""
+
+    def __init__(
+        self, fetcher: Fetcher, target: Target, run: Scheduler | None = None, place: Any = None
+    ) -> None:
+        self.fetcher = fetcher
+        self.target = target
+        self.run = run or self  # the visits of a run go on together
+        self.scheduler = run
+        self.place: Waiting | None = place  # in that run
+        self.known = KnownSource()  # R7, R8: what earlier requests left
+        self.began_at = fetcher.now()
+        self.started_at = self.began_at  # since when its patience counts, Unix seconds
+        self.pause: Later | None = None  # what it waits for
+        self.paused_at = NEVER
+        self.resumes_at = NEVER  # when it goes on, Unix seconds
+        self.waited = 0.0  # seconds
+        self.requests: list[RequestRecord] = []  # those for policy documents too
+        self.warnings: list[str] = []
+        self.no_ai_input = False  # a site on its way keeps its pages from models
+        self.job = Job(self, target.kind, target.url)
+        self.jobs = [self.job]
+
+    @property
+    def deadline(self) -> float:
+        """Until when Crawl-delay, back-off and other processes may delay it, Unix seconds."""
+        # A start at the deadline itself is in time, whatever the margins of pace.
+        return self.started_at + self.fetcher.options.max_wait + 2 * PACE_MARGIN_SECONDS
+
+    def learn(self, known: KnownSource) -> None:
+        """R7, R8: what is known of the target before its first request."""
+        self.known = known
+        self.job.validated = (known.wire, known.etag, known.last_modified)
 
     def warn(self, line: str) -> None:
         if line not in self.warnings:
             self.warnings.append(line)
 
-    def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
-        """With what robots.txt said before."""
-        return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
+    def caution(self, decision: Decision) -> None:
+        """What a request that leaves by this decision should be told with."""
+        if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
+            self.warn(
+                "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
+                "(allowed_but_warn)"
+            )
+        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
+            self.warn(decision.reason)
 
-    def not_yet(self, later: Later) -> Decision:
-        """Put off: `max_wait` does not reach so far."""
-        when = f"{spell_seconds(later.at - self.fetcher.now())} from now"
-        if self.root is not self:  # what is said of a document may be said again later
-            when = iso_utc(later.at)
-        reason = f"not before {when}, which is beyond --max-wait: {later.reason}"
-        if isinstance(self.answer, TransportError) and self.answer.reason != later.reason:
-            reason = f"{self.answer.reason}; {reason}"
-        return self.refused(later.gate, reason, later.at)
+    def push(self, job: Job) -> None:
+        """A document comes first."""
+        self.jobs.append(job)
+        if job.store is not None:
+            job.store.asks(job)
 
-    def too_late(self) -> Decision | None:
-        """The refusal of any request but the target's first, where the exchanges took too long."""
+    def pop(self) -> None:
+        job = self.jobs.pop()
+        if job.store is not None:
+            job.store.asks_no_more(job)
+
+    def close(self) -> None:
+        """Nobody goes on with it, so nobody shall wait for its documents."""
+        while self.jobs:
+            self.pop()
+
+    def too_late(self) -> float:
+        """How long it has taken, seconds, where that is too long for another request; else 0."""
         options = self.fetcher.options
-        limit = max(options.max_wait, options.timeout)
-        limit += MIN_REQUEST_INTERVAL * len(self.root.requests)
-        now = self.fetcher.now()
-        if now <= self.root.started_at + limit or self.kind == "target" and not self.attempts:
-            return None
-        return self.not_yet(Later(now, "R4", f"{spell_seconds(limit)} have passed"))
+        limit = max(options.max_wait, options.timeout) + MIN_REQUEST_INTERVAL * len(self.requests)
+        return limit if self.fetcher.now() > self.started_at + limit else 0.0
 
-    def walk(self) -> Steps[Ending]:
-        """The URL to its end: every gate before every request, also of a retry or a hop."""
-        while True:
-            refusal = yield from self.pass_gates(self.fetcher.gates_of(self.kind))
-            if refusal is not None:
-                return Ending(self.answer, refusal)
-            if self.is_needless():
-                return Ending(is_needless=True)
-            outcome = self._ask()
-            if isinstance(outcome, Ending):
-                return outcome
-            if outcome is not None:
-                if self.is_too_far(outcome):
-                    return Ending(self.answer, self._too_far_to_retry(outcome))
-                yield from self.wait(outcome)
-
-    def _too_far_to_retry(self, later: Later) -> Decision | None:
-        """A target is put off until its retry may leave; a document's silence is its failure."""
-        if self.how.may_owe == POLICY:
-            return None
-        start = self.fetcher.start_of(self.site, self.may_owe).when(self.deadline)
-        return self.not_yet(max(later, start))
-
-    def pass_gates(self, gates: Sequence[Gate]) -> Steps[Decision | None]:
-        """spec 7: blocklist, (address,) robots.txt, throttle; the first that refuses ends it.
-
-        After each wait every gate is asked again: an opt-out may have come meanwhile.
-        """
-        while True:
-            for gate in gates:
-                answer = gate(self)
-                if answer is not None:
-                    break
-            else:
-                return None
-            if isinstance(answer, Later):
-                if not self.is_too_far(answer):
-                    yield from self.wait(answer)
-                    continue
-                answer = self.not_yet(answer)
-            elif not isinstance(answer, Decision):
-                answer = yield from answer
-            if answer is not None:
-                return answer._replace(url=self.url)  # not that of a policy document
-
-    def is_too_far(self, later: Later) -> bool:
+    def is_too_far(self, later: Later, job: Job) -> bool:
         """Whether `max_wait` ends it; the second behind a request of its own is always waited."""
-        if later.at <= self.deadline:
+        if later.is_ours or later.at <= self.deadline:
             return False
-        own_at = self.fetcher.sent_at
+        own_at = self.fetcher.process.records.get(job.host, UNSEEN).last_at
         return later.gate != "R4" or later.at > own_at + PATIENCE_SECONDS
 
-    def wait(self, later: Later) -> Steps[None]:
-        """Says at which host the target is meanwhile; whoever waits for it knows how long."""
+    def not_yet(self, later: Later, job: Job) -> Decision:
+        """Put off: `max_wait` does not reach so far."""
+        max_wait = self.fetcher.options.max_wait
+        when = spell_seconds(later.at - self.fetcher.now())
+        enough = ""
+        if later.gate in ("R4", "R5") and not later.is_foreign:
+            enough = f", {math.ceil(later.at - self.started_at)} would do"
+        reason = f"not before {when} from now, beyond max_wait ({max_wait:g} s{enough})"
+        reason = f"{reason}: {later.reason}"
+        if isinstance(job.answer, TransportError) and job.answer.reason != later.reason:
+            reason = f"{job.answer.reason}; {reason}"
+        return job.refused(later.gate, reason, later.at)
+
+    def rest(self, later: Later) -> None:
+        """It waits, and says so to whoever waits for its documents."""
         fetcher = self.fetcher
-        before = fetcher.now()
-        fetcher.trace_wait(self.wire, later.at - before, later.reason)
-        self.root.resumes_at = later.at
-        yield later._replace(host=self.root.host)
-        now = fetcher.now()
-        self.root.waited += now - before
-        self.root.started_at += max(0.0, now - later.at)  # a run's own queue does not count
+        self.pause = later
+        self.paused_at = fetcher.now()
+        self.resumes_at = later.at
+        fetcher.trace_wait(self.jobs[-1].wire, later.at - self.paused_at, later.reason)
 
-    def left(self) -> None:
-        """The request has left: the server counts from here, and so do pace and floor (R4, R8)."""
-        self.start.record()
-        self.has_left()
-
-    def has_left(self) -> None:
-        """It has left when it was last recorded."""
-        if self.left_at is None:
-            self.left_at = self.start.at
-            self.attempts += 1
-            if self.target.key:
-                self.fetcher.sources.asked(self.target.key, self.known, self.left_at)
-
-    def _ask(self) -> Ending | Later | None:
-        """One exchange, and what it means; a Later or None: a hop or a retry is due."""
-        began_at = self.fetcher.now()
-        answer = self.answer = self.fetcher.exchange(self)
-        if isinstance(answer, TransportError):
-            return self._after_no_answer(answer, self.fetcher.now() - began_at)
-        if answer.status in REDIRECT_STATUSES:
-            return self._after_redirect(answer)
-        if answer.status in BACKOFF_STATUSES:
-            return self._after_push_back(answer)
-        return Ending(answer)
-
-    def _was_asked(self) -> bool:
-        """R8: whether, of two runs beside each other, the other has asked for the target."""
-        if not self.target.key or self.attempts:
-            return False
-        self.known = self.fetcher.sources.load(self.target.key)
-        return not is_due(self.known, self.target.min_age, self.fetcher.now())
-
-    def _after_no_answer(self, error: TransportError, seconds: float) -> Ending | Later:
-        """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
-        fetcher = self.fetcher
-        if error.refused:
-            return Ending(error, self.refused("address", error.reason))
-        now = fetcher.now()
-        delay = self.retry.seconds()
-        limit = self.how.transport_retries
-        # No network reached its robots.txt: one attempt.
-        robots = fetcher.robots.held_of(self.site)
-        is_cut_off = self.kind == "target" and robots.failures > 0 and robots.status == 0
-        if error.final or is_cut_off or self.is_single:
-            limit = 0
-        elif seconds >= fetcher.options.timeout:  # it costs too much to be tried five times
-            ends_at = now + delay + fetcher.options.timeout
-            limit = 1 if ends_at <= self.deadline or self.kind == "target" else 0
-        if self.retry.is_spent(limit):
-            return Ending(error)
-        self._retry()
-        return Later(now + delay, "R5", error.reason, frees_host=True)
-
-    def _retry(self) -> None:
-        self.retry.count += 1
-        self.may_owe = self.how.may_owe  # a retry never hurries, unless for a policy document
-
-    def _after_push_back(self, answer: Response) -> Ending | None:
-        """R5: 429 and 503 hold the host back, for its retry too."""
-        fetcher = self.fetcher
-        if self.is_single:
-            return Ending(answer)
-        now = fetcher.now()
-        why = f"{self.host} answered {answer.status}"
-        delay = self.retry.seconds(retry_after_of(answer.headers, now))
-        fetcher.limiter.hold_host(self.host, now + delay, self.wire, why)
-        if self.retry.is_spent():
-            trouble = f"{why}; gave up after {self.retry.count} retries"
-            return Ending(answer, None, trouble, now + delay)
-        self._retry()
-        return None  # the throttle says whether the hold ends within `max_wait`
-
-    def _after_redirect(self, answer: Response) -> Ending | None:
-        """A hop is a new URL: it goes through every gate.  spec 19, C6."""
-        fetcher = self.fetcher
-        limit = self.how.max_redirects
-        location = header_value(answer.headers, "location")
-        with suppress(UnicodeError):  # headers come as latin-1; what servers mean is UTF-8
-            location = location.encode("latin-1").decode("utf-8")
-        if not location:
-            return Ending(answer, trouble=f"{answer.status} without a Location")
-        if len(self.redirects) >= limit:
-            return Ending(answer, trouble=f"more than {limit} redirects")
-        if fetcher.tag is not None:
-            location = untagged(location, fetcher.tag)
-        try:
-            wire = wire_url(resolve_url(self.wire, location))
-            if self.kind in CANONICAL_KINDS and not redirect_allowed(fetcher.origin, wire):
-                raise ValueError(f"{printable(wire)} is not https on the host of {fetcher.origin}")
-        except ValueError as error:
-            return Ending(answer, trouble=f"redirect refused: {error}", left_site=True)
-        if wire == self.wire:
-            return Ending(answer, trouble="redirects to itself")
-        been_at = (self.target.wire, *self.redirects)
-        if wire in been_at:  # there are no cookies: it would go on so
-            return Ending(answer, trouble=f"redirects in a circle, to {printable(wire)}")
-        self.redirects.append(wire)
-        self._move(wire)
-        if self.how.may_owe < POLICY:
-            self.may_owe = HOP if self.host in map(host_key, been_at) else FOREIGN_HOP
-        return None
+    def go_on(self) -> None:
+        """It has waited."""
+        if self.pause is not None:
+            now = self.fetcher.now()
+            self.waited += now - self.paused_at
+            self.started_at += max(0.0, now - self.pause.at)  # a run's own queue does not count
+            self.pause = None
 
 
 # What came of a target.
@@ -4421,6 +4445,9 @@ def conclude(visit: Visit, ending: Ending) -> Result:
     if ending.is_needless:
         return visit.fetcher.skipped(visit.target, visit.known)
     decision = ending.refusal
+    if decision is not None and ending.is_cut_off:
+        decision = decision._replace(gate=None, retry_at=None)
+        return visit_result(visit, "failed", decision)
     if decision is not None and decision.retry_at is None:
         return visit_result(visit, "denied", decision)  # which is not what has answered
     seen = {}
@@ -4434,7 +4461,7 @@ def conclude(visit: Visit, ending: Ending) -> Result:
         trouble = ending.trouble or trouble_of(visit, answer)
         if not trouble:
             return conclude_success(visit, answer)
-    decision = visit.decision._replace(reason=trouble)
+    decision = visit.job.decision._replace(reason=trouble)
     if ending.retry_at is not None:
         decision = decision._replace(gate="R5", retry_at=ending.retry_at)
     return visit_result(visit, "failed", decision, **seen)
@@ -4443,10 +4470,10 @@ def conclude(visit: Visit, ending: Ending) -> Result:
 def trouble_of(visit: Visit, answer: Response) -> str:
     """Why an answer is no success, "" where it is one."""
     if answer.truncated:
-        return f"more than {visit.fetcher.options.max_bytes:,} bytes (--max-bytes)"
+        return f"more than {visit.fetcher.options.max_bytes:,} bytes (max_bytes)"
     if answer.status == 206:
         return "the server sent a part (206) that nobody asked for"
-    if 200 <= answer.status < 300 or (answer.status == 304 and visit.conditions):
+    if 200 <= answer.status < 300 or (answer.status == 304 and visit.job.conditions):
         return ""
     return f"the server answered {answer.status}"
 
@@ -4454,21 +4481,22 @@ def trouble_of(visit: Visit, answer: Response) -> str:
 def conclude_success(visit: Visit, answer: Response) -> Result:
     """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
     outcome: Outcome = "fetched"
-    decision = visit.decision
+    decision = visit.job.decision
     fields = shown_answer(answer)
     if answer.status == 304:
         outcome = "unchanged"
         decision = decision._replace(reason="not modified, so there is no body (R7)")
         answer = answer._replace(body=b"")
-        fields.update(etag=visit.known.etag, last_modified=visit.known.last_modified)
     elif visit.target.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
         fields["read"] = False
         answer = answer._replace(body=b"")
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
-    reading = visit.fetcher.read_body(visit, answer)
+    reading = visit.fetcher.read_body(visit.job, answer)
     fields.update(validators_of(answer.headers), **reading._asdict())
+    if outcome == "unchanged":  # R7: keep the stored ones, whatever it names
+        fields.update(etag=visit.known.etag, last_modified=visit.known.last_modified)
     visit.warnings += fields.pop("warnings")
     return visit_result(
         visit,
@@ -4496,11 +4524,11 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
     now = visit.fetcher.now()
     return result_of(
         outcome,
-        visit.url,
+        visit.target.url,
         decision=decision,
-        final_url=visit.wire,
-        redirects=visit.redirects,
-        attempts=visit.attempts,
+        final_url=visit.job.wire,
+        redirects=visit.job.redirects,
+        attempts=visit.job.attempts,
         requests=visit.requests,
         waited=visit.waited,
         elapsed=now - visit.began_at,
@@ -4515,19 +4543,20 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
 
 
 class Waiting(NamedTuple):
-    """A target in the queue of a host, and its place there: of two the smaller goes first."""
+    """A target in the line of a host, and its place there: of two the smaller goes first."""
 
     is_put_off: bool  # it would be put off again, so it goes behind those that can succeed
     ended_at: float  # when it last reached an end, Unix seconds
     position: int  # in the list of targets; no two have the same
     target: Target
     own_host: str  # for which it asks by name
+    way: Way  # by which it goes on
     known: KnownSource  # as it was when the run began
 
     @property
     def host(self) -> str:
-        """In whose queue it is."""
-        return self.known.host or self.own_host
+        """In whose line it is: of the URL that it asks for first."""
+        return host_key(self.way.urls[-1]) if self.way.urls else self.own_host
 
 
 class Turn(NamedTuple):
@@ -4537,26 +4566,26 @@ class Turn(NamedTuple):
     is_first: bool  # a visit that has begun goes before one that has not
     serial: int  # of two alike the first goes first
     waiting: Waiting
-    steps: Steps[Result] | None  # None: it begins
+    visit: Visit | None  # None: it begins
 
 
 class Scheduler:
     """Which visit is due. Serial, never idle while some host may be asked, and fair.
 
     A host's targets go one after the other, in the order in which they last reached an end. What
-    was put off at a hop queues at the host where that was, and keeps the queue to its end. Of
-    several hosts the one that has been due longest is next.
+    was put off at a hop is in the line of the host where that was. Of several hosts the one that
+    has been due longest is next.
     """
 
     def __init__(self, fetcher: Fetcher, adopts: bool = True) -> None:
         self._fetcher = fetcher
         self._adopts = adopts
         # By host. The last is the first in line; it stays until it has ended, or goes on alone.
-        self._queues: dict[str, list[Waiting]] = {}
+        self._lines: dict[str, list[Waiting]] = {}
         self._turns: list[Turn] = []  # a heap
         self._serial = itertools.count()
-        self._too_far: dict[str, Waiting] = {}  # by host: who asks for it by name, and could not go
-        self._first_guest: dict[str, Waiting] = {}  # by host: who came by redirect
+        self._begun: dict[int, Visit] = {}  # by position
+        self._sifted: set[str] = set()  # hosts whose line was looked through for denials
         self._freed_at: dict[str, float] = {}  # when the target before it ended
         self._patience: dict[str, float] = {}  # since when a host's targets wait, Unix seconds
         self._silent: collections.Counter[str] = collections.Counter()  # by a target's own host
@@ -4564,19 +4593,22 @@ class Scheduler:
     def add(self, target: Target) -> None:
         known = self._fetcher.sources.load(target.key)
         now = self._fetcher.now()
-        is_put_off = known.asked_at <= now < known.retry_at
+        is_put_off = known.asked_at <= now
+        is_put_off = is_put_off and known.retry_at > now + self._fetcher.options.max_wait
         ended_at = known.ended_at
         if ended_at > now:  # under a wrong clock; it would be last until then
             ended_at = NEVER
+        position = next(self._serial)
         own_host = host_key(target.wire)
-        waiting = Waiting(is_put_off, ended_at, next(self._serial), target, own_host, known)
-        self._queues.setdefault(waiting.host, []).append(waiting)
+        way = way_of(known, now)
+        waiting = Waiting(is_put_off, ended_at, position, target, own_host, way, known)
+        self._lines.setdefault(waiting.host, []).append(waiting)
 
     def results(self) -> Iterator[Result]:
         process = self._fetcher.process
-        for queue in self._queues.values():
-            queue.sort(reverse=True)
-        for waiting in sorted(queue[-1] for queue in self._queues.values()):
+        for line in self._lines.values():
+            line.sort(reverse=True)
+        for waiting in sorted(line[-1] for line in self._lines.values()):
             self._push(process.now(), waiting)
         while self._turns:
             due_at = self._turns[0].due_at
@@ -4587,88 +4619,90 @@ class Scheduler:
 
     def close(self) -> None:
         """Nothing of a visit outlives the run."""
-        for turn in self._turns:
-            if turn.steps is not None:
-                turn.steps.close()
+        for visit in self._begun.values():
+            visit.close()
 
-    def is_behind(self, visit: Visit) -> bool:
-        """Whether who waits in line for the host of a visit has a better place, and goes first."""
-        line = self._queues.get(visit.host)
-        return bool(line and line[-1] < visit.waiting)
+    def is_behind(self, visit: Visit, host: str) -> bool:
+        """Whether who is first in line for a host has a better place than a visit that comes."""
+        line = self._lines.get(host)
+        return bool(line and visit.place is not None and line[-1] < visit.place)
 
-    def guest_may_owe(self, visit: Visit) -> float:
-        """R4: for how many intervals its host may be owed where a visit comes by redirect."""
-        guest = visit.waiting
-        if self._too_far.get(visit.host, guest) < guest:
-            return FIRST  # else guests would keep the debt up, and who asks by name out
-        is_first = self._first_guest.setdefault(visit.host, guest) is guest
-        return HOP if is_first else FOREIGN_HOP
-
-    def begun(self, host: str) -> tuple[float, float]:
-        """Since when the patience of the host's next target counts, and what it has waited."""
-        now = self._fetcher.now()
-        return self._patience.setdefault(host, now), now - self._freed_at.get(host, now)
-
-    def _push(self, due_at: float, waiting: Waiting, steps: Steps[Result] | None = None) -> None:
-        turn = Turn(due_at, steps is None, next(self._serial), waiting, steps)
+    def _push(self, due_at: float, waiting: Waiting, visit: Visit | None = None) -> None:
+        turn = Turn(due_at, visit is None, next(self._serial), waiting, visit)
         heapq.heappush(self._turns, turn)
 
+    def _begin(self, waiting: Waiting) -> Visit:
+        visit = self._begun[waiting.position] = Visit(self._fetcher, waiting.target, self, waiting)
+        now = self._fetcher.now()
+        visit.started_at = self._patience.setdefault(waiting.host, now)
+        visit.waited = now - self._freed_at.get(waiting.host, now)
+        visit.learn(waiting.known)
+        visit.job.resume(waiting.way)
+        visit.no_ai_input = waiting.way.no_ai_input
+        return visit
+
     def _take(self, turn: Turn) -> Iterator[Result]:
-        """A step of a target, and what follows from it."""
+        """The steps of a target until it waits, and what follows from them."""
         waiting = turn.waiting
         host = waiting.host
-        steps = turn.steps or self._fetcher.target_steps(waiting, self)
-        outcome = self._fetcher.process.step(steps)
-        is_in_line = waiting in self._queues[host][-1:]  # else it goes on alone
+        visit = turn.visit or self._begin(waiting)
+        outcome = cast("Later | Result", self._fetcher.outcome_of(visit, self._fetcher.advance))
+        line = self._lines[host]
+        is_in_line = bool(line) and line[-1] is waiting  # else it goes on alone
         if isinstance(outcome, Later):
-            self._push(outcome.at, waiting, steps)
-            has_left = outcome.host != host and not waiting.known.host
-            if is_in_line and (outcome.frees_host or has_left):
+            self._push(outcome.at, waiting, visit)
+            if is_in_line and (outcome.frees_host or visit.job.host != host):
                 self._free(host, is_patient=True)  # no target waits for another's trouble
+            elif is_in_line and outcome.gate == "R4" and host not in self._sifted:
+                self._sifted.add(host)
+                yield from self._denials(line)
             return
-        self._learn(waiting, outcome)
         if is_in_line:
             # What a policy document cost one target counts for all that wait for it.
             self._free(host, outcome.outcome != "deferred" or outcome.attempts > 0)
-        yield outcome
-        if self._adopts:  # R7: whoever did not come back has not read it
-            self._fetcher.adopt(outcome, waiting.target.key)
+        yield from self._end(waiting, outcome)
+
+    def _denials(self, line: list[Waiting]) -> Iterator[Result]:
+        """Those in a line that what is held denies: a denial waits for no pace."""
+        for waiting in line[-2::-1]:
+            visit = self._begin(waiting)
+            outcome = self._fetcher.outcome_of(visit, self._fetcher.look_at)
+            if isinstance(outcome, Result):
+                line.remove(waiting)
+                yield from self._end(waiting, outcome)
+            else:
+                del self._begun[waiting.position]
+
+    def _end(self, waiting: Waiting, result: Result) -> Iterator[Result]:
+        """A target has its Result."""
+        self._learn(waiting, result)
+        self._begun.pop(waiting.position).close()
+        yield result
+        if self._adopts:  # R7: the caller came back for the next, so it has read this one
+            self._fetcher.adopt(result, waiting.target.key)
 
     def is_dead(self, host: str) -> bool:
         """Whether targets of a host got no answer; its others must not hold up a serial run."""
         return self._silent[host] >= MAX_SILENT_TARGETS
 
     def _learn(self, waiting: Waiting, result: Result) -> None:
-        """What a result says of its target's own host: that it is dead, or its start too far."""
-        host = waiting.own_host
+        """Whether a target's own host is silent."""
         answers = [request.status for request in result.requests if request.kind == "target"]
         if any(answers) or result.outcome == "denied":
-            self._silent[host] = 0
+            self._silent[waiting.own_host] = 0
         elif result.attempts or result.outcome == "failed":  # the latter: not connected
-            self._silent[host] += 1
-        elif result.outcome == "deferred" and result.gate == "R4":
-            self._too_far[host] = min(self._too_far.get(host, waiting), waiting)
+            self._silent[waiting.own_host] += 1
 
     def _free(self, host: str, is_patient: bool) -> None:
-        """The host's next target may start; at once, where that is too far to wait for."""
-        fetcher = self._fetcher
-        now = fetcher.now()
-        queue = self._queues[host]
-        queue.pop()
+        """The next target in line may begin."""
+        now = self._fetcher.now()
+        line = self._lines[host]
+        line.pop()
         self._freed_at[host] = now
         if is_patient:
             self._patience.pop(host, None)
-        if not queue:
-            return
-        waiting = queue[-1]
-        later = fetcher.start_of(f"https://{host}", FIRST).when(math.inf)
-        patience = max(fetcher.options.max_wait, PATIENCE_SECONDS)
-        due_at = max(now, later.at)
-        is_patient = is_patient and not self.is_dead(waiting.own_host)
-        if fetcher.options.interactive or not is_patient or due_at - now > patience:
-            due_at = now
-        fetcher.trace_wait(waiting.target.wire, due_at - now, later.reason)
-        self._push(due_at, waiting)
+        if line:
+            self._push(now, line[-1])
 
 
 # The fetcher itself.
@@ -4753,7 +4787,6 @@ class Fetcher:
         self.clock = options.clock or SYSTEM_CLOCK  # whose sleep may show what it is for
         self.process = process_of(self.clock)
         self.now = self.process.now
-        self.sent_at = NEVER  # when its latest request left, Unix seconds
         self._warned: set[str] = set()
         self._transport = options.transport or HttpTransport(allow_private=options.allow_private)
         self._cache = Cache(self._cache_folder(), self.warn, self.now)
@@ -4810,17 +4843,22 @@ class Fetcher:
         """
         gates = self.gates_of("target")
         gates[-1] = self._permit_gate if wait else self._pace_gate
-        return self._decide(url, gates)
+        return self._decision(url, gates)
 
-    def _decide(self, url: str, gates: Sequence[Gate]) -> Decision:
+    def _decision(self, url: str, gates: list[Gate]) -> Decision:
+        """What these gates say of a URL; no request for it is sent."""
         url = str(url)
         try:
             visit = Visit(self, Target(url, wire_url(url)))
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
-        with CONNECTION.call():
-            refusal = self.process.finish(visit.pass_gates(gates), self.clock)
-        decision = visit.decision if refusal is None else refusal
+        visit.job.gates = [*gates, lambda job: Ending()]
+        with CONNECTION.call(), closing(visit):
+            said = self.advance(visit)
+            while isinstance(said, Later):
+                self.process.sleep_until(said.at, self.clock)
+                said = self.advance(visit)
+        decision = visit.job.decision if said.refusal is None else said.refusal
         return decision._replace(waited=visit.waited)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
@@ -4875,36 +4913,67 @@ class Fetcher:
             first_spelling[key] = url
             yield Target(url, wire, key)
 
+    # --- What is remembered of a target ---
+
+    def remember(self, key: str, result: Result, job: Job | None = None) -> None:
+        """R8: what came of a target, before its Result is handed out.
+
+        Only the validators wait until the caller has read it.
+        """
+        is_put_off = result.outcome == "deferred"
+        if result.outcome == "skipped" or (is_put_off and not result.attempts):
+            return
+        way = NO_WAY
+        ended_at = result.at
+        if job is not None and is_put_off and self._goes_on(result):
+            way = job.way_on()
+            ended_at = job.visit.known.ended_at
+        elif job is not None:
+            way = job.way_kept(result.ok)
+        self.sources.note(
+            key,
+            ended_at=ended_at,
+            retry_at=result.retry_at or NEVER,
+            gate=result.gate or "",
+            way=tuple(way),
+            failure=printable(result.reason) if result.outcome == "failed" else "",
+            status=result.status or 0,
+        )
+
+    @staticmethod
+    def _goes_on(result: Result) -> bool:
+        """Whether a target was put off behind a redirect: then it goes on there next time."""
+        return result.status in REDIRECT_STATUSES and result.gate in ("R4", "R5")
+
     def adopt(self, result: Result, key: str = "") -> None:
         """R7: whoever asked has read the Result, so its validators hold from now on."""
-        if result.outcome != "skipped" and result.final_url:
-            self.sources.remember(key or canonical_url(wire_url(result.url)), result)
+        if result.ok:
+            self.sources.note(
+                key or canonical_url(wire_url(result.url)),
+                wire=result.final_url,
+                etag=result.etag,
+                last_modified=result.last_modified,
+            )
 
     # --- One target ---
 
-    def target_steps(self, waiting: Waiting, scheduler: Scheduler) -> Steps[Result]:
-        """A declared target, to its Result."""
-        target = waiting.target
+    def outcome_of(
+        self, visit: Visit, step: Callable[[Visit], Later | Ending | None]
+    ) -> Later | Result | None:
+        """What a step of a target leads to: its Result, where that is the end."""
         try:
-            if not is_due(waiting.known, target.min_age, self.now()):  # R8
-                return self.skipped(target, waiting.known)
-            if scheduler.is_dead(waiting.own_host):
-                reason = (
-                    f"{MAX_SILENT_TARGETS} targets of {waiting.own_host} in a row got no answer"
-                )
-                retry_at = self.now() + SILENT_HOST_SECONDS
-                return self.unasked("deferred", target.url, reason, gate="R5", retry_at=retry_at)
-            visit = Visit(self, target)
-            visit.scheduler = scheduler
-            visit.waiting = waiting
-            visit.started_at, visit.waited = scheduler.begun(waiting.host)
-            ending = yield from visit.walk()
-            return conclude(visit, ending)
+            said = step(visit)
+            if not isinstance(said, Ending):
+                return said
+            result = conclude(visit, said)
+            self.remember(visit.target.key, result, visit.job)
+            return result
         except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
             what = f"unexpected {type(error).__name__}"
             why = printable(str(error))
-            self.warn(f"{what} at {printable(mask_credentials(target.url))}: {why}")
-            return self.unasked("failed", target.url, f"{what}: {why}")
+            url = visit.target.url
+            self.warn(f"{what} at {printable(mask_credentials(url))}: {why}")
+            return self.unasked("failed", url, f"{what}: {why}")
 
     def skipped(self, target: Target, known: KnownSource) -> Result:
         """R8: a source that is not due yet; after a failure it says which."""
@@ -4935,25 +5004,88 @@ class Fetcher:
         decision = Decision(False, url, gate, reason, retry_at=retry_at)
         return result_of(outcome, url, decision=decision, at=self.now(), **fields)
 
-    def exchange(self, visit: Visit) -> Answer:
+    # --- The steps of a visit ---
+
+    def advance(self, visit: Visit) -> Later | Ending:
+        """The only loop: steps of the last job, until the visit has to wait or has ended."""
+        visit.go_on()
+        while True:
+            job = visit.jobs[-1]
+            try:
+                said = job.ending or self.decide(job, job.gates) or self.ask(job)
+                if isinstance(said, Ending):
+                    if job.store is None:
+                        return said
+                    job.ending = said
+                    said = job.store.learn(job, said)  # what it says is kept before others look
+                    if said is None:
+                        visit.pop()
+            finally:
+                job.release()
+            if isinstance(said, Job):
+                visit.push(said)
+            elif isinstance(said, Later):
+                visit.rest(said)
+                return said
+
+    def decide(self, job: Job, gates: Sequence[Gate]) -> Later | Job | Ending | None:
+        """spec 7: every gate in order; None where all let pass, and the start is claimed (R4)."""
+        said: GateAnswer = None
+        for gate in gates:
+            said = gate(job)
+            if said is not None:
+                break
+        later = None
+        if isinstance(said, Later):
+            if not job.visit.is_too_far(said, job):
+                return said
+            if job.is_where_it_resumed and said.at > self.now() + MAX_HOP_WAIT_SECONDS:
+                job.begin_anew()
+                return self.decide(job, gates)
+            later = said
+            said = job.visit.not_yet(later, job)
+        if not isinstance(said, Decision):
+            return said
+        if later is None and said.retry_at is not None:
+            later = Later(said.retry_at, cast(GateName, said.gate), said.reason)
+        return Ending(job.answer, said._replace(url=job.url), later)
+
+    def look_at(self, visit: Visit) -> Ending | None:
+        """What is held denies the target, or it is not due; None where it has to be asked for."""
+        said = self.decide(visit.job, visit.job.gates[:-1])
+        return said if isinstance(said, Ending) and said.later is None else None
+
+    def ask(self, job: Job) -> Later | Ending | None:
+        """One request, and what its answer means."""
+        began_at = self.now()
+        answer = job.answer = self.exchange(job)
+        said = self.after_answer(job, answer, self.now() - began_at)
+        if not isinstance(said, Later) or not job.visit.is_too_far(said, job):
+            return said
+        if job.is_policy:  # the silence of a document is its failure
+            return Ending(answer)
+        later = max(said, self.start_of(job).when(job.visit.deadline))
+        return Ending(answer, job.visit.not_yet(later, job), later)
+
+    def exchange(self, job: Job) -> Answer:
         """The only caller of the transport: the gates have just passed, the start is ours."""
-        how = visit.how
-        url = visit.wire
-        if self.tag is not None and visit.host == host_key(self.origin):
+        how = job.how
+        url = job.wire
+        if self.tag is not None and job.host == host_key(self.origin):
             url = tag_url(url, *self.tag)  # R13: at transmission, after the gates
         request = Request(
             how.method,
             url,
-            request_headers(how, visit.conditions, self.extra_headers(visit)),  # R1
+            request_headers(how, job.conditions, self.extra_headers(job)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
-            visit.target.wants,  # R6
-            visit.left,  # R4 counts from its departure
+            wants_any_success if job.is_policy else job.visit.target.wants,  # R6
+            job.left,  # R4 counts from its departure
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
-        visit.left_at = None
-        visit.start.record()  # R4: it begins
+        job.left_at = None
+        cast(Start, job.start).record()  # R4: it begins
         try:
             answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
@@ -4961,22 +5093,104 @@ class Fetcher:
         except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
             reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
             answer = TransportError(reason)
-        finally:
-            if not isinstance(self._transport, HttpTransport):
-                visit.has_left()  # a foreign transport need not say when a request leaves
-        if visit.left_at is not None:
+        is_final = isinstance(answer, TransportError) and answer.final
+        if not (is_final or isinstance(self._transport, HttpTransport)):
+            job.has_left()  # a foreign transport need not say when a request leaves
+        if job.left_at is not None:
             status = getattr(answer, "status", None)
-            record = RequestRecord(visit.left_at, visit.kind, request.method, request.url, status)
-            visit.root.requests.append(record)
-            self.sent_at = visit.left_at
-            self.request_left(visit)
+            record = RequestRecord(job.left_at, job.kind, request.method, request.url, status)
+            job.visit.requests.append(record)
+            self.request_left(job)
         return answer
+
+    def after_answer(self, job: Job, answer: Answer, seconds: float) -> Later | Ending | None:
+        """What an answer means: a retry (R5), a hop, or the end.  spec 9.4, 19"""
+        if isinstance(answer, TransportError):
+            return self._after_no_answer(job, answer, seconds)
+        if answer.status in REDIRECT_STATUSES:
+            return self._after_redirect(job, answer)
+        if answer.status in BACKOFF_STATUSES:
+            return self._after_push_back(job, answer)
+        is_client_error = 400 <= answer.status < 500
+        if is_client_error and job.is_where_it_resumed:
+            job.begin_anew()
+            return None
+        return Ending(answer)
+
+    def _after_no_answer(
+        self, job: Job, error: TransportError, seconds: float
+    ) -> Later | Ending | None:
+        """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
+        if error.refused:
+            return Ending(error, job.refused("address", error.reason))
+        now = self.now()
+        limit = job.how.transport_retries
+        delay = retry_delay(job.retries, DEFAULT_MAX_RETRIES, None, self.options.rand)
+        robots = self.robots.held_of(job.site)
+        is_silent = robots.failures > 0 and robots.status == 0  # no answer came from there yet
+        if error.final or job.is_single or self.options.interactive:
+            limit = 0
+        elif is_silent and not job.is_policy:
+            limit = 0
+        elif seconds >= self.options.timeout:  # it costs too much to be tried five times
+            ends_at = now + delay + self.options.timeout
+            limit = 1 if ends_at <= job.visit.deadline or not job.is_policy else 0
+        if job.retries >= limit:
+            return Ending(error)
+        job.retries += 1
+        return Later(now + delay, "R5", error.reason, frees_host=True)
+
+    def _after_push_back(self, job: Job, answer: Response) -> Ending | None:
+        """R5: 429 and 503 hold the host back, for its retry too."""
+        if self.options.interactive:  # spec 1.1
+            return Ending(answer)
+        now = self.now()
+        limit = 0 if job.is_single else DEFAULT_MAX_RETRIES  # R5
+        retry_after = retry_after_of(answer.headers, now)
+        until = now + retry_delay(job.retries, limit, retry_after, self.options.rand)
+        why = f"{printable(job.wire)} answered {answer.status}"
+        if job.is_single:  # a host is not dropped for ever (spec 9.1.1)
+            self.limiter.hold_url(job.wire, until, why)
+            return Ending(answer, trouble=why, retry_at=until)
+        self.limiter.hold_host(job.host, until, job.wire, why)
+        if job.retries >= limit:
+            trouble = f"{why}; gave up after {job.retries} retries"
+            return Ending(answer, trouble=trouble, retry_at=until)
+        job.retries += 1
+        return None  # the throttle says whether the hold ends within `max_wait`
+
+    def _after_redirect(self, job: Job, answer: Response) -> Ending | None:
+        """A hop is a new URL: it goes through every gate.  spec 19, C6."""
+        limit = job.how.max_redirects
+        location = header_value(answer.headers, "location")
+        with suppress(UnicodeError):  # headers come as latin-1; what servers mean is UTF-8
+            location = location.encode("latin-1").decode("utf-8")
+        if not location:
+            return Ending(answer, trouble=f"{answer.status} without a Location")
+        if len(job.redirects) >= limit:
+            return Ending(answer, trouble=f"more than {limit} redirects")
+        if self.tag is not None:
+            location = untagged(location, self.tag)
+        try:
+            wire = wire_url(resolve_url(job.wire, location))
+            if job.kind in CANONICAL_KINDS and not redirect_allowed(self.origin, wire):
+                raise ValueError(f"{printable(wire)} is not https on the host of {self.origin}")
+        except ValueError as error:
+            return Ending(answer, trouble=f"redirect refused: {error}", left_site=True)
+        if wire == job.wire:
+            return Ending(answer, trouble="redirects to itself")
+        if wire in (job.first_wire, *job.redirects):  # there are no cookies: it would go on so
+            return Ending(answer, trouble=f"redirects in a circle, to {printable(wire)}")
+        job.hop(wire, is_permanent_hop(answer.status, job.wire, wire))
+        return None
 
     # --- The gates ---
 
     def gates_of(self, kind: str) -> list[Gate]:
         """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
         gates: list[Gate] = [
+            self._floor_gate,
+            self._silence_gate,
             self._blocklist_gate,  # R3
             self._address_gate,
             self._courtesy_gate,
@@ -4987,151 +5201,187 @@ class Fetcher:
             gates.remove(self._robots_gate)
         return gates
 
-    def _blocklist_gate(self, visit: Visit) -> GateAnswer:
+    def _floor_gate(self, job: Job) -> Ending | None:
+        """R8: a target that was asked for lately is left alone."""
+        target = job.visit.target
+        if job.is_policy or job.attempts or not target.key:
+            return None
+        if is_due(job.visit.known, target.min_age, self.now()):  # R8
+            return None
+        return Ending(is_needless=True)
+
+    def _silence_gate(self, job: Job) -> Decision | None:
+        """The targets of a host that answers nobody must not hold up all others."""
+        place, scheduler = job.visit.place, job.visit.scheduler
+        if job.is_policy or job.attempts or place is None or scheduler is None:
+            return None
+        if not scheduler.is_dead(place.own_host):
+            return None
+        reason = f"{MAX_SILENT_TARGETS} targets of {place.own_host} in a row got no answer"
+        return job.refused("R5", reason, self.now() + SILENT_HOST_SECONDS)
+
+    def _blocklist_gate(self, job: Job) -> GateAnswer:
         """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
         store = self._blocklist
-        if visit.kind in CANONICAL_KINDS:
+        if job.kind in CANONICAL_KINDS:
             return None
-        if not store.is_current(self.origin):  # R12
-            return store.ensure(visit, self.origin)
+        need = store.need(job, self.origin)  # R12
+        if need is not None:
+            return need
         held = store.held
         if held.trouble:  # R3b: a run on a list that is older than its refresh says so
             store.warn_of_failure(held)
         if held.value is None:
             if store.is_lost():
                 reason = "the blocklist that was held cannot be read, and no new one came"
-                return visit.refused("R3", reason, held.retry_at)
+                return job.refused("R3", reason, held.retry_at)
             return None  # R3b
-        entry = held.value.blocks(visit.host)  # R3a
-        if entry is None:
-            return None
-        reason = f"{visit.host}: operator blocklist entry {printable(entry.domain)}"
+        hosts = [job.host]
+        if not job.is_policy:  # one that is declared may opt out while its target waits elsewhere
+            hosts.append(host_key(job.first_wire))
+        for host in hosts:
+            entry = held.value.blocks(host)  # R3a
+            if entry is not None:
+                return self._blocked(job, host, entry)
+        return None
+
+    def _blocked(self, job: Job, host: str, entry: BlockedDomain) -> Decision:
+        reason = f"{host}: operator blocklist entry {printable(entry.domain)}"
         if entry.added:
             reason += f", {printable(entry.added)}"
         if entry.reason:
             reason += f" ({printable(entry.reason)})"
-        return Decision(False, visit.url, "R3", reason, blocked_by=entry)
+        return Decision(False, job.url, "R3", reason, blocked_by=entry)
 
-    def _address_gate(self, visit: Visit) -> Decision | None:
+    def _address_gate(self, job: Job) -> Decision | None:
         """Nothing is sent to an address that is not public."""
         if self.options.allow_private:
             return None
-        reason = host_refusal(split_url(visit.wire).host)
+        reason = host_refusal(split_url(job.wire).host)
         resolve = getattr(self._transport, "resolve", None)
         began_at = self.now()
         try:
             if not reason and resolve is not None:
-                resolve(visit.wire, self.options.timeout)
+                resolve(job.wire, self.options.timeout)
         except TransportError as error:
             if error.refused:
                 reason = error.reason
             else:  # It fails later, by itself, and is not put off since the look-up took so long.
-                visit.root.started_at += self.now() - began_at
+                job.visit.started_at += self.now() - began_at
         except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         if not reason:
             return None
-        return Decision(False, visit.url, "address", f"{reason} (--allow-private permits it)")
+        return Decision(False, job.url, "address", f"{reason} (allow_private permits it)")
 
-    def _courtesy_gate(self, visit: Visit) -> Later | None:
-        """A hop to another host lets those go first who wait in line there with a better place."""
+    def _courtesy_gate(self, job: Job) -> Later | None:
+        """A hop to another host steps back once for who is first in line there by a better place."""
+        visit = job.visit
         at = self.now() + MIN_REQUEST_INTERVAL
-        if visit.may_owe != FOREIGN_HOP or at > visit.deadline:
+        steps_back, job.steps_back = job.steps_back, False
+        if not steps_back or visit.scheduler is None or at > visit.deadline:
             return None
-        if not visit.scheduler.is_behind(visit):
+        if job.is_policy or not visit.scheduler.is_behind(visit, job.host):
             return None
-        return Later(at, "R4", f"targets of {visit.host} go first")
+        return Later(at, "R4", f"targets of {job.host} go first")
 
-    def _robots_gate(self, visit: Visit) -> GateAnswer:
+    def _robots_gate(self, job: Job) -> GateAnswer:
         """R2: robots.txt before any target of its site."""
         mode = self.options.robots_mode
         if mode == "ignore":
             reason = "robots_mode='ignore'"
             verdict = Verdict.SKIPPED_BY_USER_POLICY
-            visit.decision = Decision(True, visit.url, None, reason, verdict)
+            job.decision = Decision(True, job.url, None, reason, verdict)
             return None
-        if not self.robots.is_current(visit.site):  # R12
-            return self.robots.ensure(visit, visit.site)
+        need = self.robots.need(job, job.site)  # R12
+        if need is not None:
+            return need
+        held = self.robots.held_of(job.site)
+        if held.is_cut_off and held.value is None and mode == "respect":
+            # Nobody was asked, so nobody allowed it; the fault may be ours.
+            reason = f"robots.txt could not be asked for: {held.trouble}"
+            refusal = job.refused("R2", reason, held.retry_at)
+            refusal = refusal._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
+            return Ending(job.answer, refusal, is_cut_off=True)
         decision = robots_decision(
-            visit.url,
-            path_and_query(visit.wire),
-            self.robots.held_of(visit.site),
-            self.now(),
-            self.options.unreachable,
+            job.url, path_and_query(job.wire), held, self.now(), self.options.unreachable
         )
         if mode == "report_only":
             decision = decision._replace(allowed=True, gate=None, retry_at=None)
         if not decision.allowed:  # R2
             return decision
-        if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
-            visit.warn(
-                "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
-                "(allowed_but_warn)"
-            )
-        if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
-            visit.warn(decision.reason)
-        visit.decision = decision
+        job.decision = decision
         return None
 
-    def _throttle_gate(self, visit: Visit) -> GateAnswer:
-        """R4: passes when the request may leave in this step, which has the host's lock.
+    def _throttle_gate(self, job: Job) -> GateAnswer:
+        """R4: passes when the request may leave in this step, with its start claimed.
 
-        Nothing is claimed before that.
+        Under the host's lock it is asked again whether another process has asked meanwhile.
         """
-        refusal = visit.too_late()
-        if refusal is not None:
-            return refusal
-        may_owe = visit.may_owe
-        if may_owe == FOREIGN_HOP:  # only a target of a run is redirected
-            may_owe = visit.scheduler.guest_may_owe(visit)
-        visit.start = self.start_of(visit.site, may_owe)
+        visit = job.visit
+        limit = visit.too_late()
+        if limit and (job.is_policy or job.attempts):
+            reason = f"{spell_seconds(limit)} have passed"
+            return job.refused("R4", reason, self.now() + LOCK_POLL_SECONDS)
+        start = self.start_of(job)
         if self.options.interactive:  # spec 1.1
-            return None
-        return visit.start.claim(visit.deadline)
+            start.when(visit.deadline)
+        else:
+            later = start.claim(visit.deadline)
+            if later is not None:
+                return later
+        job.start = start
+        if job.store is not None:
+            return Ending(is_needless=True) if job.store.has_come(job.key) else None
+        if visit.target.key and not job.attempts:
+            visit.learn(self.sources.load(visit.target.key))
+        return self._floor_gate(job)
 
-    def _permit_gate(self, visit: Visit) -> GateAnswer:
+    def _permit_gate(self, job: Job) -> GateAnswer:
         """R4: the throttle before a request that the caller makes: it leaves now."""
-        answer = self._throttle_gate(visit)
-        if answer is None:
-            visit.start.record()
-            self.request_left(visit)
+        answer = self._throttle_gate(job)
+        if answer is None and job.start is not None:
+            job.start.record()
+            self.request_left(job)
         return answer
 
-    def _pace_gate(self, visit: Visit) -> Decision | None:
+    def _pace_gate(self, job: Job) -> Decision | None:
         """R4, R5: what the throttle would say; nothing is recorded or waited for."""
         if self.options.interactive:
             return None
-        later = self.start_of(visit.site, visit.may_owe).when(visit.deadline)
+        later = self.start_of(job).when(job.visit.deadline)
         is_held = later.gate == "R5" and later.at > self.now()
-        if is_held or visit.is_too_far(later):
-            return visit.not_yet(later)
+        if is_held or job.visit.is_too_far(later, job):
+            return job.visit.not_yet(later, job)
         return None
 
-    def start_of(self, site: str, may_owe: float) -> Start:
-        """R4: of a request to a site; nothing is claimed yet."""
-        host = site.partition("//")[2]
-        return Start(self.limiter, host, self.interval_of(site), may_owe)
+    def start_of(self, job: Job) -> Start:
+        """R4: of the next request of a job; nothing is claimed yet."""
+        return Start(self.limiter, job.wire, partial(self.interval_of, job.site), job.is_policy)
 
     # --- What a subclass may fill ---
 
     def interval_of(self, site: str) -> float:
-        """Hook: seconds between two targets of a host, whatever their scheme.  R4, R2d."""
+        """Hook: seconds between two targets of a host, whatever their scheme.  R4, R2d.
+
+        What another process has read by now counts too.
+        """
         host = site.partition("//")[2]
         delays = [MIN_REQUEST_INTERVAL]
         for scheme in ("http", "https"):
-            robots = self.robots.held_of(f"{scheme}://{host}").value
+            robots = self.robots.load(f"{scheme}://{host}").value
             if robots is not None:
                 delays.append(min(robots.crawl_delay or 0.0, LONGEST_CRAWL_DELAY_SECONDS))
         return max(delays)  # R2d
 
-    def extra_headers(self, visit: Visit) -> dict[str, str]:
+    def extra_headers(self, job: Job) -> dict[str, str]:
         """Hook: further headers of a request."""
         return {}
 
-    def request_left(self, visit: Visit) -> None:
-        """Hook: a request of the visit has left."""
+    def request_left(self, job: Job) -> None:
+        """Hook: a request of a job has left."""
 
-    def read_body(self, visit: Visit, answer: Response) -> Reading:
+    def read_body(self, job: Job, answer: Response) -> Reading:
         """Hook: what a body says, as metadata."""
         return Reading()
 
@@ -6594,8 +6844,6 @@ __all__ = [
 
 # robots2: an "allow" is cached for no more than 24 hours
 ROBOTS2_ASK_TTL_SECONDS = 86400
-# ours: of a robots2.txt that another chains to; four must fit an entry of the cache
-MAX_CHAINED_BYTES = 128 * 1024
 
 
 class Source(NamedTuple):
@@ -6620,63 +6868,58 @@ AI_INPUT_WARNING = "Content-Signal ai-input=no: not to be handed to a model"
 
 
 class Robots2Store(RobotsStore):
-    """What is held of each site's robots2.txt; kept, and kept current, like robots.txt.
+    """What is held of robots2.txt files, by URL; kept, and kept current, like robots.txt.
 
-    Its data are the bodies of a chain by URL, the site's own first. It has no validators: the
-    files that it chains to may have changed where it has not.
+    A site has its own, and at most three further ones to which that is chained.
     """
 
     kind = entry_kind = "robots2"
-    has_validators = False
 
-    def rules_of(self, site: str) -> Robots2:
-        """The copy that is held stands, though not for ever; without one nothing is said."""
-        held = self.held_of(site) if self._variant else UNKNOWN  # else it is off
-        if held.value is None or is_lost_for_good(held, self._now()):
-            return SILENT_ROBOTS2
-        rules: Robots2 = held.value
-        return rules
+    def url_of(self, key: str) -> str:
+        return key
 
     def value_of(self, data: Any) -> Any:
-        return self._merged(data)[0]
+        return Robots2.parse(data, self._variant)
 
-    def _merged(self, bodies: dict[str, bytes]) -> tuple[Robots2, str | None]:
-        """The files of a chain as one; and the URL of the file that follows."""
-        parsed: list[tuple[str, Robots2]] = []
-        limit_bytes = MAX_ROBOTS_BYTES
-        for url, body in bodies.items():
-            file = Robots2.parse(body, self._variant, limit_bytes)
-            parsed.append((url, file))
-            limit_bytes = MAX_CHAINED_BYTES
-        return robots2_chain(parsed)
+    def fail(self, job: Job, ending: Ending, trouble: str) -> None:
+        PolicyStore.fail(self, job, ending, trouble)
 
-    def read_rules(self, key: str, document: Visit, body: bytes) -> Steps[Held]:
-        """The site's own file with at most three further ones, each behind every gate.
+    def rules_of(self, site: str) -> Robots2:
+        """What is held of a site's files as one. Copies stand, though not for ever."""
+        return self._chain(site)[0]
 
-        Of one that is out of reach the copy that is held stays, and it is asked for again soon.
-        """
-        held = self.held_of(key)
-        copies = held.data or {}
-        bodies = {document.url: body}
-        retry_at = NEVER
-        has_held_host = False
-        while True:
-            rules, chain = self._merged(bodies)
+    def need_of(self, job: Job, site: str) -> Need:
+        """What has to come before the site's files are current, each behind every gate."""
+        need = self.need(job, robots2_url(site))
+        while need is None:
+            _, chain = self._chain(site)
             if chain is None:
+                return None
+            need = self.need(job, chain)
+            if self._usable(chain) is None:
+                return need
+        return need
+
+    def _usable(self, url: str) -> Robots2 | None:
+        held = self.held_of(url)
+        return None if is_lost_for_good(held, self._now()) else held.value
+
+    def _chain(self, site: str) -> tuple[Robots2, str | None]:
+        """The files that are held as one, and the URL of the file that follows."""
+        files: list[tuple[str, Robots2]] = []
+        rules = SILENT_ROBOTS2
+        url: str | None = robots2_url(site)
+        while self._variant and url is not None:  # without a category it is off
+            file = self._usable(url)
+            if file is None:
                 break
-            ending = yield from document.document(self.kind, chain, held, bool).walk()
-            further = ending.answer
-            has_held_host |= ending.status in BACKOFF_STATUSES
-            if isinstance(further, Response) and further.status == 200:
-                bodies[chain] = further.body[: MAX_CHAINED_BYTES + 1]
-            elif robots_meaning(ending.status) == "none":
-                break
-            else:
-                retry_at = self._now() + POLICY_RETRY_SECONDS
-                if chain not in copies:
-                    break
-                bodies[chain] = copies[chain]
-        return Held(retry_at=retry_at, has_held_host=has_held_host, data=bodies, value=rules)
+            files.append((url, file))
+            rules, url = robots2_chain(files)
+        return rules, url
+
+
+def robots2_url(site: str) -> str:
+    return f"{site}/robots2.txt"
 
 
 class AnswerStore(PolicyStore):
@@ -6691,20 +6934,18 @@ class AnswerStore(PolicyStore):
     has_validators = False
     is_always_answered = True
 
-    def url_of(self, visit: Visit, key: str) -> str:
-        directive = key.rpartition(" ")[2]
-        question = f"{ROBOTS2_ASK_PATH}?directive={directive}&agent={ROBOTS2_AGENT}"
-        return site_of(visit.wire) + question
+    def url_of(self, key: str) -> str:
+        site, _, directive = key.partition(" ")
+        return f"{site}{ROBOTS2_ASK_PATH}?directive={directive}&agent={ROBOTS2_AGENT}"
 
     def fresh_seconds(self, held: Held) -> float:
         return ROBOTS2_ASK_TTL_SECONDS
 
     def is_shared(self, held: Held) -> bool:
-        return bool(held.value.cacheable) or held.has_held_host
+        return bool(held.value.cacheable) or held.failures > 0
 
-    def read(self, key: str, document: Visit, ending: Ending) -> Steps[Held]:
+    def read(self, job: Job, ending: Ending) -> Held:
         """The ask protocol: HEAD, itself behind blocklist, robots.txt and pace."""
-        yield from ()
         answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
         said = ending.answer
         if ending.refusal is None and isinstance(said, Response):
@@ -6716,10 +6957,8 @@ class AnswerStore(PolicyStore):
             retry_at = max(ending.due_at, now + 1.0)
         elif answer.cacheable:
             retry_at = NEVER
-        has_held_host = ending.status in BACKOFF_STATUSES
-        return Held(
-            retry_at=retry_at, has_held_host=has_held_host, data=answer._asdict(), value=answer
-        )
+        failures = int(ending.status in BACKOFF_STATUSES)
+        return Held(retry_at=retry_at, failures=failures, data=answer._asdict(), value=answer)
 
     def use_up(self, site: str) -> None:
         """What was said for one request of the site holds for no other."""
@@ -6912,7 +7151,7 @@ class Bot(Fetcher):
 
     def refresh_blocklist(self) -> float:
         """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
-        self._decide(f"{self.origin}/", [self._blocklist_gate])
+        self._decision(f"{self.origin}/", [self._blocklist_gate])
         return self._blocklist.failed_at
 
     def progress(self) -> tuple[int, float]:
@@ -6927,10 +7166,10 @@ class Bot(Fetcher):
 
     # --- Readings ---------------------------------------------------------
 
-    def read_body(self, visit: Visit, answer: Response) -> Reading:
+    def read_body(self, job: Job, answer: Response) -> Reading:
         """R6, R9: what it is called, what it links to in structured forms, what it asks of us."""
         content_type = header_value(answer.headers, "content-type")
-        reading = read_metadata(answer.body, content_type, visit.wire) if answer.body else Reading()
+        reading = read_metadata(answer.body, content_type, job.wire) if answer.body else Reading()
         directives, cautions = robots_directives(answer.headers, reading.robots_directives)
         warnings = [*reading.warnings, *cautions]
         if answer.body and not is_text(answer.body, content_type):
@@ -7003,7 +7242,7 @@ class Bot(Fetcher):
         elif result.ok:  # a page that stands for all that is not there
             decision = result.decision._replace(reason="it is no llms.txt")
             none = result._replace(outcome="failed", decision=decision)
-            self.adopt(none, f"discover {canonical_url(url)}")
+            self.remember(f"discover {canonical_url(url)}", none)
         elif result.outcome == "skipped" and result.last_failure:
             return  # it was said when it failed
         elif not is_absent:  # it was not asked, or did not answer
@@ -7019,16 +7258,17 @@ class Bot(Fetcher):
     def gates_of(self, kind: str) -> list[Gate]:
         """spec 7; robots2 can only narrow what the other gates allow."""
         gates = super().gates_of(kind)
-        if self._category and self.kinds[kind].may_owe == FIRST:
+        if self._category and kind == "target":
             gates.insert(-1, self._robots2_gate)
         return gates
 
-    def _robots_gate(self, visit: Visit) -> GateAnswer:
+    def _robots_gate(self, job: Job) -> GateAnswer:
         """R2; and what the site says of models, which binds whoever hands its page to one."""
-        refusal = super()._robots_gate(visit)
-        if refusal is None and forbids_ai_input(visit.decision.content_signals):
-            visit.no_ai_input = True
-            visit.warn(f"{visit.host}: {AI_INPUT_WARNING}")  # spec 19
+        refusal = super()._robots_gate(job)
+        is_target = not job.is_policy
+        if is_target and refusal is None and forbids_ai_input(job.decision.content_signals):
+            job.visit.no_ai_input = True
+            job.visit.warn(f"{job.host}: {AI_INPUT_WARNING}")  # spec 19
         return refusal
 
     def interval_of(self, site: str) -> float:
@@ -7036,10 +7276,10 @@ class Bot(Fetcher):
         rate_interval = self._robots2.rules_of(site).rate_interval
         return max(super().interval_of(site), rate_interval or 0.0)
 
-    def extra_headers(self, visit: Visit) -> dict[str, str]:
+    def extra_headers(self, job: Job) -> dict[str, str]:
         """X-Agent-Identity, where robots2 wants it."""
-        policy = self._robots2.rules_of(visit.site).policy
-        if policy.get("announce") == "yes" or visit.kind == "ask":
+        policy = self._robots2.rules_of(job.site).policy
+        if policy.get("announce") == "yes" or job.kind == "ask":
             return {"X-Agent-Identity": self._identity}
         return {}
 
@@ -7056,55 +7296,54 @@ class Bot(Fetcher):
         robots2_use(SILENT_ROBOTS2, "/", directive)  # ValueError: before anything is asked for
         gates = self.gates_of("ask")
         gates[-1] = partial(self._robots2_gate, use=directive)
-        return self._decide(url, gates)
+        return self._decision(url, gates)
 
-    def _robots2_gate(self, visit: Visit, use: str = "") -> GateAnswer:
+    def _robots2_gate(self, job: Job, use: str = "") -> GateAnswer:
         """What robots2.txt closes, or wants to be asked for first: a request, or a use."""
-        site = visit.site
-        if not self._robots2.is_current(site):
-            return self._robots2.ensure(visit, site)
+        site = job.site
+        need = self._robots2.need_of(job, site)
+        if need is not None:
+            return need
         robots2 = self._robots2.rules_of(site)
-        target = path_and_query(visit.wire)
+        target = path_and_query(job.wire)
         ruling = robots2_use(robots2, target, use) if use else robots2_gate(robots2, target)
         if ruling.decision == "denied":
-            refusal = visit.refused("robots2", ruling.reason)
+            refusal = job.refused("robots2", ruling.reason)
             return refusal._replace(rule=ruling.rule)  # no line of robots.txt
         if use:
-            visit.decision = visit.decision._replace(reason=ruling.reason)
+            job.decision = job.decision._replace(reason=ruling.reason)
         for directive in ruling.ask:
-            answer = self._ask(visit, directive, use)
+            answer = self._permission(job, directive, use)
             if answer is not None:
                 return answer
         if use:
             self._answers.use_up(site)
         return None
 
-    def _ask(self, visit: Visit, directive: str, use: str) -> GateAnswer:
+    def _permission(self, job: Job, directive: str, use: str) -> GateAnswer:
         """None where an answer that still holds allows it, else the way to one."""
-        key = f"{visit.site} {directive}"
+        key = f"{job.site} {directive}"
         if not self._answers.is_current(key):
-            refusal = self._pace_gate(visit)
-            if refusal is not None:  # an allow-once would be wasted
-                return refusal
-            return self._answers.ensure(visit, key)
+            refusal = self._pace_gate(job)  # an allow-once would be wasted
+            return self._answers.need(job, key) if refusal is None else refusal
         held = self._answers.held_of(key)
         answer: AskAnswer = held.value
         words = "ask" if use else f"asked for {directive}"
         reason = f"{words}: {answer.reason}"
         if answer.decision in ("allow", "allow-once"):
-            if scope_covers(answer.scopes, path_and_query(visit.wire)):
+            if scope_covers(answer.scopes, path_and_query(job.wire)):
                 if use:  # else the reason of robots.txt stands
-                    visit.decision = visit.decision._replace(reason=reason)
+                    job.decision = job.decision._replace(reason=reason)
                 return None
             reason += ", not for this path"
         retry_at = held.retry_at if answer.decision == "later" else None
-        return visit.refused("robots2", reason, retry_at)._replace(rule=None)
+        return job.refused("robots2", reason, retry_at)._replace(rule=None)
 
-    def request_left(self, visit: Visit) -> None:
+    def request_left(self, job: Job) -> None:
         """An allow-once is used up by the request that went."""
         self.requests += 1
-        if self._category and visit.how.may_owe == FIRST:
-            self._answers.use_up(visit.site)
+        if self._category and not job.is_policy:
+            self._answers.use_up(job.site)
 
     # --- For --check ------------------------------------------------------
 
@@ -7128,7 +7367,7 @@ class Bot(Fetcher):
         wire = wire_url(decision.url)
         site = site_key(wire)
         self.robots.load(site)  # a worker process may have asked
-        self._robots2.load(site)
+        self._robots2.load(robots2_url(site))
         robots = str(decision.verdict or "unknown")
         if decision.group is not None:
             robots += f", group {decision.group}"
@@ -7172,7 +7411,8 @@ class Bot(Fetcher):
 
     def _explained_pace(self, wire: str) -> str:
         site = site_key(wire)
-        seconds = self.start_of(site, FIRST).when(math.inf).at - self.now()
+        start = Start(self.limiter, wire, partial(self.interval_of, site), False)
+        seconds = start.when(math.inf).at - self.now()
         wait = f"in {spell_seconds(seconds)}" if seconds > 0.0 else "now"
         return f"{self.interval_of(site):g} s between requests; the next may leave {wait}"
 
@@ -8472,7 +8712,7 @@ def measured(start: Callable[[], Run], check: str) -> Check:
     return Check(clause, name, "pass", observed)
 
 
-def in_threads(function: Callable[[str], T], values: Iterable[str]) -> Iterator[T]:
+def in_threads(function: Callable[[str], Any], values: Iterable[str]) -> Iterator[Any]:
     """As `map`; the calls begin now, beside each other. OutOfReach: no thread can be started."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -9353,7 +9593,8 @@ def host_of(url: str) -> str:
 
 def queue_of(bot: Bot, url: str) -> str:
     """Names the host where a target queues: its own, or the one at which a hop was put off."""
-    return bot.sources.load(canonical_url(wire_url(url))).host or host_of(url)
+    way = way_of(bot.sources.load(canonical_url(wire_url(url))), bot.now())
+    return host_key(way.urls[-1]) if way.urls else host_of(url)
 
 
 def split_by_host(
