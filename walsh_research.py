@@ -3630,7 +3630,7 @@ class Start:
         """R4: None where it holds from now on; else when to come back, and nothing is kept."""
         limiter = self._limiter
         back_at = limiter.now() + LOCK_POLL_SECONDS
-        if not limiter.process.exchange.acquire(blocking=False):  # R4: serial
+        if not limiter.process.exchange.acquire(timeout=LOCK_POLL_SECONDS):  # R4: serial
             return Later(back_at, "R4", "another request of this process goes first", is_ours=True)
         self._lock = limiter.cache.lock(f"host {self._host}")
         if self._lock is None:  # R4a
@@ -3764,6 +3764,10 @@ class PolicyStore:
     def is_shared(self, held: Held) -> bool:
         """Whether other processes shall know it."""
         return True
+
+    def is_single(self, held: Held) -> bool:
+        """Whether it is asked once, and holds nobody: its 429 or 503 has held its host before."""
+        return held.failures > 0 and held.status in BACKOFF_STATUSES
 
     def put_off(self, job: Job, ending: Ending, later: Later) -> None:
         """It could not be asked for yet, which is no failure of its own."""
@@ -4066,6 +4070,9 @@ class RobotsStore(PolicyStore):
             return UNKNOWN
         raise ValueError(f"{self.kind}.txt answered {answer.status}")
 
+    def is_single(self, held: Held) -> bool:
+        return held.failures > 0
+
     def put_off(self, job: Job, ending: Ending, later: Later) -> None:
         """Where it leads to a host that must wait, its site waits too, but for no more than a day."""
         now = self._now()
@@ -4214,13 +4221,13 @@ class Job:
         self.key = key  # of the document in its store
         self.gates = fetcher.gates_of(kind)
         self.validated = ("", "", "")  # the wire form that validators belong to, and they (R7)
-        self.is_single = False  # a document that failed before: no retries, and it holds no host
+        self.is_single = False  # as a store says of a document: no retries, and it holds no host
         self.first_wire = visit.target.wire
         if store is not None:
             self.first_wire = url
             held = store.held_of(key)
             self.validated = (url, held.etag, held.last_modified)
-            self.is_single = held.failures > 0
+            self.is_single = store.is_single(held)
         self.redirects: list[str] = []  # in the wire form
         self.way = NO_WAY  # by which a target goes on
         self.permanent = 0  # how many redirects, from the first, may be remembered
@@ -8101,15 +8108,32 @@ R2d Crawl-delay of minutes, in the next process too, for http as for https
   fetch /page.md -> /page.md+240
   fetch http://site.test/page -> http://site.test/robots.txt+240 http://site.test/page+241
 
-R2d Crawl-delay beyond what a run may wait; a hop hurries, and its host rests for it
+R2d Crawl-delay beyond what a run may wait: a hop keeps it too, and goes on there, once
   serve /robots.txt 200 |  | User-agent: * | Crawl-delay: 400
-  fetch /redirected -> blocklist /robots.txt /redirected /allowed+1
+  fetch /redirected -> blocklist /robots.txt /redirected deferred:R4
   fetch /page -> deferred:R4
   could_fetch /page -> R4
   told 6.7 min between requests
-  wait 600
+  wait 410
   new_process
-  fetch /page -> /page+199
+  fetch /redirected -> /allowed
+  wait 410
+  fetch /redirected -> /redirected deferred:R4
+
+R2d Crawl-delay before a retry
+  serve /robots.txt 200 |  | User-agent: * | Crawl-delay: 100
+  serve /page 0
+  fetch /page -> blocklist /robots.txt /page /page+100 /page+200 deferred:R4
+
+R3 an opt-out of a host whose target waits elsewhere
+  serve //b.test/robots.txt 200 |  | User-agent: * | Crawl-delay: 40000
+  fetch //b.test/page
+  chain /moved 1 //b.test/x
+  fetch /moved -> /robots.txt /moved deferred:R4
+  relist {"blocked": [{"domain": "site.test"}]}
+  wait 41000
+  new_process
+  fetch /moved -> blocklist denied:R3
 
 R3 vectors 12.6, durations
   constant BLOCKLIST_REFRESH -> PT6H
