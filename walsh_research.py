@@ -194,7 +194,9 @@ ENTRY_LIFETIME_SECONDS = {
     "blocklist": float("inf"),
     "schema": float("inf"),
     "source": 400 * 86400.0,
+    "reader": 400 * 86400.0,
     "pace": 400 * 86400.0,
+    "hold": 400 * 86400.0,
     "tmp": 86400.0,
     "": 60 * 86400.0,
 }
@@ -1885,6 +1887,7 @@ class HostRecord(NamedTuple):
     held_until: float = NEVER  # R5: Retry-After, back-off, or the hour after the last retry
     held_by: str = ""  # the URL whose answer set the hold
     why: str = ""  # the hold in words
+    push_backs: int = 0  # how many answers in a row `heard` took for 429 or 503
     # When a process whose clock is behind first read the record, by that clock.
     seen_at: float = NEVER
 
@@ -1971,12 +1974,17 @@ def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
     return 0.0 <= now - checked_at < ttl_seconds
 
 
+class Validators(NamedTuple):
+    """R7: what one reader was given with the latest body of a target."""
+
+    wire: str = ""  # they are those of exactly this URL
+    etag: str = ""
+    last_modified: str = ""
+
+
 class KnownSource(NamedTuple):
     """What earlier requests for one target left. Times are Unix seconds."""
 
-    wire: str = ""  # the validators are those of exactly this URL
-    etag: str = ""
-    last_modified: str = ""
     asked_at: float = NEVER  # when the latest request for it left
     ended_at: float = NEVER  # when it last reached an end: an answer, a failure, a denial
     retry_at: float = NEVER  # it is due then, whatever the floor
@@ -2838,14 +2846,19 @@ class Cache:
         return lock
 
     def sweep(self) -> None:
-        """Once a day, for all processes, what has outlived its kind goes."""
+        """Once a day, for all processes, what has outlived its kind goes.
+
+        Its age is that by the clock of the last pass, if that was earlier than now: one run under
+        a wrong clock deletes nothing.
+        """
         now = self._wall_time()
         if not self._is_usable():
             return
-        swept_at = self.load("sweep", "at")
-        if isinstance(swept_at, float) and 0 <= now - swept_at < SWEEP_INTERVAL_SECONDS:
+        swept_at = as_number(self.load("sweep", "at"))
+        if 0 <= now - swept_at < SWEEP_INTERVAL_SECONDS:
             return
         self.store("sweep", "at", now)
+        now = min(now, swept_at)
         with suppress(OSError), os.scandir(self.folder) as files:
             for file in files:
                 found = CACHE_FILE.match(file.name)
@@ -3618,7 +3631,8 @@ class Start:
 
     def when(self, latest: float) -> Later:
         """When it may be used, and who says so; as `next_start`."""
-        record = self._before = self._limiter.record_of(self._host)
+        has_lock = self._lock is not None
+        record = self._before = self._limiter.record_of(self._host, has_lock)
         interval = self._interval()
         at = next_start(record, interval, self._is_policy, latest)
         later = Later(at, "R4", f"{spell_seconds(interval)} between requests to {self._host}")
@@ -3636,7 +3650,6 @@ class Start:
         if self._lock is None:  # R4a
             limiter.process.exchange.release()
             return Later(back_at, "R4", f"another process is at {self._host}", is_foreign=True)
-        limiter.note_first_look(self._host)
         later = self.when(latest)  # nobody else can write the record now
         if later.at <= limiter.now():
             return None
@@ -3667,23 +3680,19 @@ class RateLimiter:
         self.cache = cache
         self.now = process.now
 
-    def record_of(self, host: str) -> HostRecord:
-        """What this process knows of a host, and what another has written since."""
-        ours = self.process.records.get(host, UNSEEN)
-        return merge_records(ours, in_time_of(self._shared(host), self.now()))
+    def record_of(self, host: str, has_lock: bool = False) -> HostRecord:
+        """What this process knows of a host, and what another has written since.
 
-    def _shared(self, host: str) -> HostRecord:
-        return from_entry(UNSEEN, self.cache.load("pace", host))
-
-    def note_first_look(self, host: str) -> None:
-        """Under the lock: a record from the future says from now on when it was first seen.
-
-        Else it would count as one from now for ever. Its own times stay, for whoever wrote it.
+        Who has the host's lock notes when a record from the future was first seen, or it would
+        count as one from now for ever. Its own times stay, for the process that wrote it.
         """
-        record = self._shared(host)
-        seen_at = in_time_of(record, self.now()).seen_at
-        if seen_at != record.seen_at:
-            self.cache.store("pace", host, record._replace(seen_at=seen_at)._asdict())
+        ours = self.process.records.get(host, UNSEEN)
+        shared = from_entry(UNSEEN, self.cache.load("pace", host))
+        theirs = in_time_of(shared, self.now())
+        if has_lock and theirs.seen_at != shared.seen_at:
+            noted = shared._replace(seen_at=theirs.seen_at)
+            self.cache.store("pace", host, noted._asdict())
+        return merge_records(ours, theirs)
 
     def write(self, host: str, record: HostRecord) -> None:
         """For this process, and for those that share the cache."""
@@ -4101,7 +4110,10 @@ class RobotsStore(PolicyStore):
 
 
 class SourceStore:
-    """R7, R8: what the requests for each target left for the next run."""
+    """R7, R8: what the requests for each target left for the next run.
+
+    Pace, floor and way belong to all that ask; validators to the reader that was given the body.
+    """
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -4113,6 +4125,12 @@ class SourceStore:
         """What is new of a target."""
         known = self.load(key)._replace(**fields)
         self._cache.store("source", key, known._asdict())
+
+    def validators(self, key: str, reader: str) -> Validators:
+        return from_entry(Validators(), self._cache.load("reader", f"{reader} {key}"))
+
+    def adopt(self, key: str, reader: str, known: Validators) -> None:
+        self._cache.store("reader", f"{reader} {key}", known._asdict())
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
@@ -4220,13 +4238,13 @@ class Job:
         self.store = store  # what learns of a document; None: the target itself
         self.key = key  # of the document in its store
         self.gates = fetcher.gates_of(kind)
-        self.validated = ("", "", "")  # the wire form that validators belong to, and they (R7)
+        self.validators = Validators()  # R7
         self.is_single = False  # as a store says of a document: no retries, and it holds no host
         self.first_wire = visit.target.wire
         if store is not None:
             self.first_wire = url
             held = store.held_of(key)
-            self.validated = (url, held.etag, held.last_modified)
+            self.validators = Validators(url, held.etag, held.last_modified)
             self.is_single = store.is_single(held)
         self.redirects: list[str] = []  # in the wire form
         self.way = NO_WAY  # by which a target goes on
@@ -4253,10 +4271,10 @@ class Job:
     @property
     def conditions(self) -> dict[str, str]:
         """R7: the headers by which nothing but news of the URL is asked for, if that can be."""
-        wire, etag, last_modified = self.validated
-        if self.wire != wire or (self.store is None and self.visit.target.is_anew):
+        known = self.validators
+        if self.wire != known.wire or (self.store is None and self.visit.target.is_anew):
             return {}
-        return conditional_headers(etag, last_modified)
+        return conditional_headers(known.etag, known.last_modified)
 
     def hop(self, wire: str, is_permanent: bool = False) -> None:
         """It goes on at another URL, behind every gate."""
@@ -4365,11 +4383,6 @@ class Visit:
         """Until when Crawl-delay, back-off and other processes may delay it, Unix seconds."""
         # A start at the deadline itself is in time, whatever the margins of pace.
         return self.started_at + self.fetcher.options.max_wait + 2 * PACE_MARGIN_SECONDS
-
-    def learn(self, known: KnownSource) -> None:
-        """R7, R8: what is known of the target before its first request."""
-        self.known = known
-        self.job.validated = (known.wire, known.etag, known.last_modified)
 
     def warn(self, line: str) -> None:
         if line not in self.warnings:
@@ -4503,7 +4516,8 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
     reading = visit.fetcher.read_body(visit.job, answer)
     fields.update(validators_of(answer.headers), **reading._asdict())
     if outcome == "unchanged":  # R7: keep the stored ones, whatever it names
-        fields.update(etag=visit.known.etag, last_modified=visit.known.last_modified)
+        known = visit.job.validators
+        fields.update(etag=known.etag, last_modified=known.last_modified)
     visit.warnings += fields.pop("warnings")
     return visit_result(
         visit,
@@ -4593,7 +4607,6 @@ class Scheduler:
         self._serial = itertools.count()
         self._begun: dict[int, Visit] = {}  # by position
         self._sifted: set[str] = set()  # hosts whose line was looked through for denials
-        self._freed_at: dict[str, float] = {}  # when the target before it ended
         self._patience: dict[str, float] = {}  # since when a host's targets wait, Unix seconds
         self._silent: collections.Counter[str] = collections.Counter()  # by a target's own host
 
@@ -4642,8 +4655,7 @@ class Scheduler:
         visit = self._begun[waiting.position] = Visit(self._fetcher, waiting.target, self, waiting)
         now = self._fetcher.now()
         visit.started_at = self._patience.setdefault(waiting.host, now)
-        visit.waited = now - self._freed_at.get(waiting.host, now)
-        visit.learn(waiting.known)
+        visit.known = waiting.known
         visit.job.resume(waiting.way)
         visit.no_ai_input = waiting.way.no_ai_input
         return visit
@@ -4702,14 +4714,12 @@ class Scheduler:
 
     def _free(self, host: str, is_patient: bool) -> None:
         """The next target in line may begin."""
-        now = self._fetcher.now()
         line = self._lines[host]
         line.pop()
-        self._freed_at[host] = now
         if is_patient:
             self._patience.pop(host, None)
         if line:
-            self._push(now, line[-1])
+            self._push(self._fetcher.now(), line[-1])
 
 
 # The fetcher itself.
@@ -4728,6 +4738,7 @@ class Options(NamedTuple):
     interactive: bool = False
     allow_private: bool = False
     tag: str | None = None
+    reader: str = ""
     transport: Transport | None = None
     clock: Clock | None = None
     rand: Callable[[], float] = roll
@@ -4747,6 +4758,8 @@ class Options(NamedTuple):
         for name in ("interactive", "allow_private"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.80}, want True or False")
+        if not isinstance(self.reader, str) or self.reader != printable(self.reader, 80):
+            raise ValueError(f"reader is {self.reader!r:.80}, want a name of at most 80 letters")
         if self.robots_mode != "respect" and not self.interactive:
             raise ValueError(
                 f"robots_mode={self.robots_mode!r} is for a person at a prompt "
@@ -4868,6 +4881,40 @@ class Fetcher:
         decision = visit.job.decision if said.refusal is None else said.refusal
         return decision._replace(waited=visit.waited)
 
+    def heard(self, url: str, status: int, headers: Union[Mapping[str, str], Headers] = ()) -> None:
+        """What came of a request that the caller made behind `may_fetch`.  R5
+
+        A 429 or 503 holds the host: as long as its Retry-After says, else as the schedule says of
+        so many in a row. Any other status ends the row. `headers` is a mapping or has pairs.
+        ValueError: a bad URL.
+        """
+        wire = wire_url(str(url))
+        host = host_key(wire)
+        lock = self._cache.lock(f"host {host}")
+        give_up_at = self.now() + self.options.max_wait
+        while lock is None and self.now() < give_up_at:
+            self.process.sleep_until(self.now() + LOCK_POLL_SECONDS, self.clock)
+            lock = self._cache.lock(f"host {host}")
+        with lock or CacheLock():
+            self._note_answer(wire, status, headers)
+
+    def _note_answer(self, wire: str, status: int, headers: Any) -> None:
+        host = host_key(wire)
+        record = self.limiter.record_of(host)
+        push_backs = record.push_backs + 1 if status in BACKOFF_STATUSES else 0
+        if push_backs != record.push_backs:
+            self.limiter.write(host, record._replace(push_backs=push_backs))
+        if not push_backs:
+            return
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        now = self.now()
+        retry_after = retry_after_of(
+            [(str(name).lower(), str(value)) for name, value in pairs], now
+        )
+        delay = retry_delay(push_backs - 1, DEFAULT_MAX_RETRIES, retry_after, self.options.rand)
+        why = f"{printable(wire)} answered {status}"
+        self.limiter.hold_host(host, now + delay, wire, why)
+
     def fetch(self, url: str, fresh: bool = False) -> Result:
         """One target through every gate, to its end. Policy, network and server never raise.
 
@@ -4953,14 +5000,11 @@ class Fetcher:
         return result.status in REDIRECT_STATUSES and result.gate in ("R4", "R5")
 
     def adopt(self, result: Result, key: str = "") -> None:
-        """R7: whoever asked has read the Result, so its validators hold from now on."""
+        """R7: its reader has read the Result, so its validators hold from now on."""
         if result.ok:
-            self.sources.note(
-                key or canonical_url(wire_url(result.url)),
-                wire=result.final_url,
-                etag=result.etag,
-                last_modified=result.last_modified,
-            )
+            known = Validators(result.final_url, result.etag, result.last_modified)
+            key = key or canonical_url(wire_url(result.url))
+            self.sources.adopt(key, self.options.reader, known)
 
     # --- One target ---
 
@@ -5340,8 +5384,10 @@ class Fetcher:
         job.start = start
         if job.store is not None:
             return Ending(is_needless=True) if job.store.has_come(job.key) else None
-        if visit.target.key and not job.attempts:
-            visit.learn(self.sources.load(visit.target.key))
+        key = visit.target.key
+        if key and not job.attempts:
+            visit.known = self.sources.load(key)
+            job.validators = self.sources.validators(key, self.options.reader)
         return self._floor_gate(job)
 
     def _permit_gate(self, job: Job) -> GateAnswer:
@@ -7042,7 +7088,8 @@ class Bot(Fetcher):
     `cache_dir=None` keeps everything in memory. `timeout` is for one whole exchange and `max_wait`
     bounds all pauses of one target, both in seconds; `max_bytes` bounds a decoded body.
     `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4). `robots2` is True or an
-    agent category; `tag` "ORG/REPO[@SHA]" (R13); `interactive` is for a person at a prompt
+    agent category; `tag` "ORG/REPO[@SHA]" (R13); `reader` names who reads, to whom alone the
+    validators of a body belong (R7); `interactive` is for a person at a prompt
     (spec 1.1) and alone permits `robots_mode` "report_only" and "ignore". `transport` and `clock`,
     and `rand`, `warn` and `trace`, are for tests, simulations and commands.
     ValueError: an argument that would break a promise.
@@ -7064,34 +7111,20 @@ class Bot(Fetcher):
         interactive: bool = False,
         allow_private: bool = False,
         tag: Optional[str] = None,
+        reader: str = "",
         transport: Optional[Transport] = None,
         clock: Optional[Clock] = None,
         rand: Callable[[], float] = roll,
         warn: Optional[Callable[[str], None]] = None,
         trace: Optional[Callable[[str], None]] = None,
     ) -> None:
+        given: dict[str, Any] = dict(locals())
+        options = Options(**{name: given[name] for name in Options._fields})
         self.requests = 0  # that left, of any kind
         self._category = self._identity = ""
         if robots2 is not False:
             self._category = ROBOTS2_CATEGORY if robots2 is True else robots2
             self._identity = robots2_identity(self._category)  # ValueError: it cannot be announced
-        options = Options(
-            cache_dir,
-            origin,
-            timeout,
-            max_wait,
-            max_bytes,
-            unreachable,
-            robots_mode,
-            interactive,
-            allow_private,
-            tag,
-            transport,
-            clock,
-            rand,
-            warn,
-            trace,
-        )
         super().__init__(options)
         self._robots2 = Robots2Store(self.limiter, self.warn, self._category)
         self._answers = AnswerStore(self.limiter, self.warn, self._category)
@@ -8523,6 +8556,11 @@ R11 what nobody uses goes from the disk, but for the list
   wait 4000000
   new_process
   fetch /denied -> blocklist /robots.txt denied:R2
+  new_process
+  files robots- -> 2
+  wait 90000
+  new_process
+  fetch /denied
   new_process
   files robots- -> 1
   files blocklist- -> 1
