@@ -231,7 +231,6 @@ MAX_WARNINGS = 1000  # lines about a run; each site may cause some
 PACE_MARGIN_SECONDS = 0.03  # added to every interval; a server may see two requests closer
 # Behind a request of its own a visit always waits for so long; floats are a little coarse.
 PATIENCE_SECONDS = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS
-START_TOLERANCE_SECONDS = 0.002  # how late a request may leave unwritten; part of the margin
 LOCK_POLL_SECONDS = 0.05  # between two looks at a lock that another process holds
 LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; 400 digits are infinite
 POLICY_RETRY_SECONDS = 300.0  # before a document that did not come is asked again
@@ -3656,13 +3655,16 @@ class Start:
         self.release()
         return later
 
+    def begin(self) -> None:
+        """R4: the request begins, which this process alone has to know while it has the lock."""
+        self.at = self._limiter.now()
+        record = after_request(self._before, self._is_policy, self.at)
+        self._limiter.process.records[self._host] = record
+
     def record(self) -> None:
-        """The request begins; or has left only now, and the server counts from here.  R4."""
-        now = self._limiter.now()
-        if now - self.at > START_TOLERANCE_SECONDS:
-            self.at = now
-            record = after_request(self._before, self._is_policy, now)
-            self._limiter.write(self._host, record)
+        """R4: the request has left, and the server counts from here."""
+        self.begin()
+        self._limiter.write(self._host, self._limiter.process.records[self._host])
 
     def release(self) -> None:
         """Others may start. Once is enough, and twice does no harm."""
@@ -4912,7 +4914,7 @@ class Fetcher:
             [(str(name).lower(), str(value)) for name, value in pairs], now
         )
         delay = retry_delay(push_backs - 1, DEFAULT_MAX_RETRIES, retry_after, self.options.rand)
-        why = f"{printable(wire)} answered {status}"
+        why = f"{printable(wire)} answered {status}, which holds all of {host}"
         self.limiter.hold_host(host, now + delay, wire, why)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
@@ -5136,7 +5138,12 @@ class Fetcher:
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
         job.left_at = None
-        cast(Start, job.start).record()  # R4: it begins
+        start = cast(Start, job.start)
+        is_ours = isinstance(self._transport, HttpTransport)
+        if is_ours:
+            start.begin()
+        else:
+            start.record()  # a foreign transport need not say when a request leaves
         try:
             answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
@@ -5145,8 +5152,8 @@ class Fetcher:
             reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
             answer = TransportError(reason)
         is_final = isinstance(answer, TransportError) and answer.final
-        if not (is_final or isinstance(self._transport, HttpTransport)):
-            job.has_left()  # a foreign transport need not say when a request leaves
+        if not (is_final or is_ours):
+            job.has_left()
         if job.left_at is not None:
             status = getattr(answer, "status", None)
             record = RequestRecord(job.left_at, job.kind, request.method, request.url, status)
@@ -5203,7 +5210,7 @@ class Fetcher:
         if job.is_single:  # a host is not dropped for ever (spec 9.1.1)
             self.limiter.hold_url(job.wire, until, why)
             return Ending(answer, trouble=why, retry_at=until)
-        self.limiter.hold_host(job.host, until, job.wire, why)
+        self.limiter.hold_host(job.host, until, job.wire, f"{why}, which holds all of {job.host}")
         if job.retries >= limit:
             trouble = f"{why}; gave up after {job.retries} retries"
             return Ending(answer, trouble=trouble, retry_at=until)
