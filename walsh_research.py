@@ -2886,15 +2886,15 @@ class Cache:
 # sleeps. A decision from the cache needs none of the modules that these functions import.
 
 FIELD_TEXT = rb"[\t\x20-\x7e\x80-\xff]*"  # RFC 9110 5.5: no control characters
-FIELD_NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-][\t !#$%&'*+.^_`|~0-9A-Za-z-]*"  # blanks are odd
 STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
-# A header, the continuation of one, or the blank line behind the last.
-HEADER_LINE = lazy_re(rb"(?:(?:" + FIELD_NAME + rb":|[ \t])" + FIELD_TEXT + rb")?\r?\n")
-# The headers that say where a body ends: what all their values may say, and what is wanted.
-FRAMING = {
-    "Content-Length": (r"([0-9]{1,18})(?: and \1)*", "one number"),
-    "Transfer-Encoding": ("(?i)chunked", "chunked"),
-}
+# Name and value of a header. Blanks before the colon go (RFC 9112 5.1), but not where a body's end
+# may be hidden behind them.
+FRAMING_NAME = rb"(?:content-length|transfer-encoding)"
+HEADER_LINE = lazy_re(
+    rb"(?im)^(?!" + FRAMING_NAME + rb"[ \t])"
+    rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:(" + FIELD_TEXT + rb")\r?$"
+)
+HIDDEN_FRAMING = lazy_re(rb"(?i)" + FRAMING_NAME)
 OUR_CODINGS = ("gzip", "x-gzip", "deflate")
 # Content codings that hide a body from us. Any other name says nothing, as in browsers.
 CODINGS = frozenset((*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz"))
@@ -3071,10 +3071,17 @@ class Exchange(io.RawIOBase):
         self.remaining_seconds()  # `abort` may have come before that, and its time-out is lost
         return self.socket
 
-    def ask(self, method: str, target: str, headers: dict[str, str]) -> None:
+    def ask(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        departed: Callable[[], None] | None = None,
+    ) -> None:
         """Sends a request. ValueError: a line of it could begin another one."""
         from http.client import HTTPConnection
 
+        self.departed = departed
         self.budget_bytes = MAX_HEAD_BYTES
         self.may_end = False  # whether the end of the connection is that of the answer
         self.is_over = False  # whether nothing more is wanted
@@ -3102,9 +3109,15 @@ class Exchange(io.RawIOBase):
         return self.file.peek()
 
     def sendall(self, data: bytes) -> None:
-        while data:
-            sent_bytes = self.timed().send(data)
-            data = data[sent_bytes:]
+        """http.client calls this once, with the whole of a request."""
+        try:
+            while data:
+                sent_bytes = self.timed().send(data)
+                data = data[sent_bytes:]
+        finally:
+            # R4: a server may have seen a request that broke off while it was written.
+            if self.departed is not None:
+                self.departed()
 
     def makefile(self, mode: str) -> AnswerFile:
         return self.file
@@ -3130,57 +3143,60 @@ class Exchange(io.RawIOBase):
 
 
 def plain_head(file: BinaryIO) -> bytes:
-    """The head of an answer, a line for each header. ConnectionError: it is broken.
+    """The head of an answer, a line for each header. ConnectionError: there is no status line.
 
-    http.client would take a line without a colon, or with a blank before that, for the end of the
-    headers, and a bare CR for the end of a line. No reason quotes a line: a proxy may have sent it.
+    A line that is no header is left out: http.client would end the headers there, and take a bare
+    CR for the end of a line. Where such a line names what frames a body, the length is "unclear".
     """
-    broken = ConnectionError("broken line in the head")
-    lines: list[bytes] = []
-    while lines[-1:] != [b""]:
-        line = file.readline(2**16)
-        if not (HEADER_LINE if lines else STATUS_LINE).fullmatch(line):
-            raise broken
-        if line.startswith((b" ", b"\t")):
-            lines[-1] += b" " + line.strip()
-        else:
-            lines.append(line.strip())
-    plain = lines[:1]
-    for line in lines[1:]:
-        name, _, value = line.partition(b":")
-        words = name.split()
-        if words != [name] and b"".join(words).decode().title() in FRAMING:
-            raise broken
-        # RFC 9112 5.1: a blank before the colon goes. A header with one in its name is left out.
-        if len(words) == 1:
-            plain.append(words[0] + b":" + value)
-    return b"\r\n".join([*plain, b"", b""])
+    status_line = file.readline()
+    if not STATUS_LINE.fullmatch(status_line):
+        raise ConnectionError("broken status line")  # not quoted: a proxy may have sent it
+    head = bytearray(status_line)
+    while not head.endswith((b"\n\r\n", b"\n\n")):
+        head += file.readline()
+    unfolded = re.sub(rb"\r?\n[ \t]+", b" ", head)
+    headers = [name + b":" + value.strip() for name, value in HEADER_LINE.findall(unfolded)]
+    if HIDDEN_FRAMING.search(b"".join(HEADER_LINE.sub(b"", unfolded).split())):
+        headers.append(b"Content-Length: unclear")
+    return b"\r\n".join([status_line.strip(), *headers, b"", b""])
 
 
-def header_pairs(answer: HTTPResponse) -> list[tuple[str, str]]:
-    """As in a Response. ConnectionError: where the body ends is not said, or said twice."""
-    for name, (pattern, wanted) in FRAMING.items():
-        said = " and ".join(answer.headers.get_all(name, ["-"]))
-        if said != "-" and not re.fullmatch(pattern, said):
-            raise ConnectionError(f"{name} is {printable(said, 60)!r}, want {wanted}")
-    return [(name.lower(), value) for name, value in answer.headers.items()]
+def framing_trouble(answer: HTTPResponse) -> str:
+    """Why it is not plain where the body ends; "" where it is."""
+    coding = ",".join(answer.headers.get_all("transfer-encoding", ["identity"]))
+    if coding.lower() not in ("identity", "chunked"):
+        return f"Transfer-Encoding is {printable(coding, 60)!r}, want chunked"
+    length = ",".join(answer.headers.get_all("content-length", ["0"]))
+    if not re.fullmatch(r"([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*", length):
+        return f"Content-Length is {printable(length, 60)!r}, want one number"
+    if "," in length and answer.length is None and not answer.chunked:
+        answer.length = int(length.partition(",")[0])  # http.client does not read "5, 5"
+    return ""
 
 
 def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
-    decoder: Any = None
+    """Content-Encoding taken off. ConnectionError: the data are broken, or end early.
+
+    gzip has any number of members (RFC 1952 2.2), and NULs alone may follow each of them.
+    """
+    decoder: Any = None  # of the member that has begun
+    padding = b""  # what may stand before the next member
     for piece in pieces:
+        if decoder is None:
+            piece = piece.lstrip(padding)
         while piece:
-            if decoder is None or decoder.eof:
-                if decoder is not None and not piece.startswith(b"\x1f"):
-                    return  # padding
+            if decoder is None:
                 decoder = zlib.decompressobj(32 + zlib.MAX_WBITS)
             try:
                 yield decoder.decompress(piece, PIECE_BYTES)
             except zlib.error:
                 raise ConnectionError("broken gzip or deflate data") from None
-            piece = decoder.unconsumed_tail or decoder.unused_data
-    if decoder is not None and not decoder.eof:
+            piece = decoder.unconsumed_tail
+            if decoder.eof:
+                padding = b"\0"
+                piece = decoder.unused_data.lstrip(padding)
+                decoder = None
+    if decoder is not None:
         raise ConnectionError("gzip or deflate data ends early")
 
 
@@ -3393,34 +3409,34 @@ class HttpTransport:
         _, site, proxy = route
         plain_proxy = proxy if site.scheme == "http" else None
         with exchange.during("request"):
-            parts = split_url(request.url)
-            target = f"{parts.path or '/'}{parts.query}"
+            target = path_and_query(request.url)
             headers = {"Host": host_key(request.url), "Connection": "keep-alive"}
             if plain_proxy:
                 target = f"http://{headers['Host']}{target}"  # RFC 9112 3.2.2
                 headers.update(proxy_headers(plain_proxy))
             headers.update(request.headers)  # R1: the User-Agent is among them
-            exchange.ask(request.method, target, headers)
-        if request.departed is not None:
-            request.departed()
+            exchange.ask(request.method, target, headers, request.departed)
         with exchange.during("answer"):
             answer = exchange.answer(request.method)
-            received = header_pairs(answer)
-            if answer.status in (204, 304):  # RFC 9112 6.3: no body, whatever its headers say
-                answer.chunked = False
         if answer.status == 407 and plain_proxy:
             raise TransportError("proxy: wants other credentials (407)", final=True)
+        received = [(name.lower(), value) for name, value in answer.headers.items()]
+        trouble = framing_trouble(answer)
         body, is_cut = b"", False
+        # RFC 9112 6.3: these have none, whatever their headers say.
+        has_body = request.method != "HEAD" and answer.status not in (204, 304)
         # R6: what nobody reads is not asked for.
-        if request.wants is None or request.wants(answer.status, received):
+        if has_body and (request.wants is None or request.wants(answer.status, received)):
             exchange.budget_bytes += 2 * request.max_bytes
             exchange.may_end = answer.length is None and not answer.chunked
             with exchange.during("body"):
+                if trouble:
+                    raise ConnectionError(trouble)
                 body, is_cut = read_body(answer, request.max_bytes)
         # An unread body may have come along with its head.
         left_bytes = 0 if answer.isclosed() else answer.length
         if left_bytes == len(exchange.surplus()):
-            exchange.is_at_end = not answer.will_close
+            exchange.is_at_end = not (answer.will_close or trouble)
         return Response(answer.status, received, body, is_cut)
 
 
@@ -8316,8 +8332,8 @@ blocklist wal.sh
 
 R3b an answer counts only where it came whole
   wire HTTP/1.1 200 | Content-Length: 5 |  | hello -> fetched 1 hello
-  wire HTTP/1.1 100 Go on |  | HTTP/1.1 200 OK | Content-Encoding : gzip | A b: 1 |  | {gzip} -> \
-fetched 1 hello
+  wire HTTP/1.1 100 Go on |  | HTTP/1.1 200 OK | Content-Encoding : gzip | A b: 1 | C |  | {gzip} \
+-> fetched 1 hello
   wire HTTP/1.1 200 |  | hello -> fetched 1 hello
   wire HTTP/1.1 200 | Transfer-Encoding: chunked |  | 5 | hello | 0 |  |  -> fetched 1 hello
   wire HTTP/1.1 200 | Content-Encoding: gzip | X: 1 |  2 |  | {gzip} -> fetched 1 hello
@@ -8327,18 +8343,18 @@ fetched 1 hello
 charset=latin1>é
   wire HTTP/1.1 200 | Content-Type: application/pdf |  | hello -> fetched 1
   wire HTTP/1.1 204 | Transfer-Encoding: chunked |  |  -> fetched 1
-  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {gzip}{gzip}  -> fetched 1 hellohello
+  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {gzip}{gzip} -> fetched 1 hellohello
   wire HTTP/1.1 200 | Content-Length: 6 |  | hello -> failed 6
   wire HTTP/1.1 200 | Content-Length: 5 | Content-Length: 6 |  | hello -> failed 6
   wire HTTP/1.1 200 | Content-Len gth: 5 |  | hello -> failed 6
   wire HTTP/1.1 200 | Transfer-Encoding: chunked |  | 5 | hello |  -> failed 6
   wire HTTP/1.1 200 | Transfer-Encoding: gzip |  | hello -> failed 6
-  wire HTTP/1.1 200 | no colon |  | hello -> failed 6
-  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {torn} -> failed 6
+  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {gzip}{torn} -> failed 6
   wire HTTP/1.1 200 | Content-Encoding: gzip |  | hello -> failed 6
   wire HTTP/1.1 200 | Content-Encoding: br |  | hello -> failed 1
   wire hello -> failed 6
   wire  -> failed 6
+  wire HTTP/1.1 503 | Retry-After: 3600 | Content-Length: 0, 1 |  |  -> deferred 1
 
 R4 one connection for a call, and none after it
   run /page /weak /allowed -> /allowed /page /robots.txt /weak blocklist
