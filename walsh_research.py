@@ -2885,16 +2885,16 @@ class Cache:
 # One HTTP/1.1 exchange at a time, by http.client. Nothing here follows a redirect, retries or
 # sleeps. A decision from the cache needs none of the modules that these functions import.
 
-FIELD_TEXT = rb"[\t\x20-\x7e\x80-\xff]*"  # RFC 9110 5.5: no control characters
-STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
-# Name and value of a header. Blanks before the colon go (RFC 9112 5.1), but not where a body's end
-# may be hidden behind them.
-FRAMING_NAME = rb"(?:content-length|transfer-encoding)"
+STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n")
+FRAMING_NAME = rb"(?:content-length|transfer-encoding)"  # of the headers that say where a body ends
+# A header: name and value, without control characters (RFC 9110 5.5). A blank before its colon goes
+# (RFC 9112 5.1); where it, or an empty value, leaves the end of a body unclear, this is no header.
 HEADER_LINE = lazy_re(
-    rb"(?im)^(?!" + FRAMING_NAME + rb"[ \t])"
-    rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:(" + FIELD_TEXT + rb")\r?$"
+    rb"(?im)^(?!" + FRAMING_NAME + rb"(?:[ \t]|:[ \t\r]*$))"
+    rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:([\t\x20-\x7e\x80-\xff]*)\r?$"
 )
-HIDDEN_FRAMING = lazy_re(rb"(?i)" + FRAMING_NAME)
+# Transfer-Encoding and Content-Length, where they say it. One length said twice is one.
+PLAIN_FRAMING = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
 OUR_CODINGS = ("gzip", "x-gzip", "deflate")
 # Content codings that hide a body from us. Any other name says nothing, as in browsers.
 CODINGS = frozenset((*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz"))
@@ -3006,6 +3006,7 @@ class Exchange(io.RawIOBase):
         self.ends_at = time.monotonic() + self.seconds
         self.is_cancelled = False
         self.is_at_end = False  # whether the answer was read whole, and another may follow
+        self.departed: Callable[[], None] | None = None  # to be called when a request has left
         self.socket: Any = None
 
     def remaining_seconds(self) -> float:
@@ -3026,14 +3027,13 @@ class Exchange(io.RawIOBase):
         except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
             # As a bad certificate is, or a body for which there is no room.
             is_lasting = isinstance(error, (ValueError, MemoryError))
-            final = final or is_lasting
             reason = f"{stage}: {cause_of(error)}"
             if self.is_cancelled:
-                final = True
+                is_lasting = True
                 reason = f"cancelled ({stage})"
             elif time.monotonic() >= self.ends_at and not is_lasting:
                 reason = f"no complete answer within {self.seconds:g} s ({stage}; --timeout)"
-            raise TransportError(reason, final) from None
+            raise TransportError(reason, final or is_lasting) from None
 
     def connect(self, addresses: Sequence[str], port: int) -> None:
         """To the first address that answers."""
@@ -3044,7 +3044,7 @@ class Exchange(io.RawIOBase):
             ip = untried.pop(0)
             family = socket.AF_INET6 if ":" in ip else socket.AF_INET
             try:
-                self.socket = socket.socket(family, socket.SOCK_STREAM)
+                self.socket = socket.socket(family)
                 # A dead one may not use up the time of the others.
                 self.timed(1 + len(untried)).connect((ip, port))
                 return
@@ -3071,17 +3071,10 @@ class Exchange(io.RawIOBase):
         self.remaining_seconds()  # `abort` may have come before that, and its time-out is lost
         return self.socket
 
-    def ask(
-        self,
-        method: str,
-        target: str,
-        headers: dict[str, str],
-        departed: Callable[[], None] | None = None,
-    ) -> None:
+    def ask(self, method: str, target: str, headers: dict[str, str]) -> None:
         """Sends a request. ValueError: a line of it could begin another one."""
         from http.client import HTTPConnection
 
-        self.departed = departed
         self.budget_bytes = MAX_HEAD_BYTES
         self.may_end = False  # whether the end of the connection is that of the answer
         self.is_over = False  # whether nothing more is wanted
@@ -3094,7 +3087,7 @@ class Exchange(io.RawIOBase):
         """The head of the answer; its body is still to be read."""
         from http.client import HTTPResponse
 
-        head = plain_head(self.file)
+        head = b"HTTP/1.1 100"
         while head.startswith(b"1", len("HTTP/1.1 ")):
             head = plain_head(self.file)  # RFC 9110 15.2: 1xx comes before the one that counts
         answer = HTTPResponse(self, method=method)  # type: ignore[arg-type]
@@ -3112,8 +3105,7 @@ class Exchange(io.RawIOBase):
         """http.client calls this once, with the whole of a request."""
         try:
             while data:
-                sent_bytes = self.timed().send(data)
-                data = data[sent_bytes:]
+                data = data[self.timed().send(data) :]
         finally:
             # R4: a server may have seen a request that broke off while it was written.
             if self.departed is not None:
@@ -3156,21 +3148,21 @@ def plain_head(file: BinaryIO) -> bytes:
         head += file.readline()
     unfolded = re.sub(rb"\r?\n[ \t]+", b" ", head)
     headers = [name + b":" + value.strip() for name, value in HEADER_LINE.findall(unfolded)]
-    if HIDDEN_FRAMING.search(b"".join(HEADER_LINE.sub(b"", unfolded).split())):
+    left_out = b"".join(HEADER_LINE.sub(b"", unfolded).split())
+    if re.search(rb"(?i)" + FRAMING_NAME, left_out):
         headers.append(b"Content-Length: unclear")
     return b"\r\n".join([status_line.strip(), *headers, b"", b""])
 
 
 def framing_trouble(answer: HTTPResponse) -> str:
     """Why it is not plain where the body ends; "" where it is."""
-    coding = ",".join(answer.headers.get_all("transfer-encoding", ["identity"]))
-    if coding.lower() not in ("identity", "chunked"):
-        return f"Transfer-Encoding is {printable(coding, 60)!r}, want chunked"
-    length = ",".join(answer.headers.get_all("content-length", ["0"]))
-    if not re.fullmatch(r"([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*", length):
-        return f"Content-Length is {printable(length, 60)!r}, want one number"
-    if "," in length and answer.length is None and not answer.chunked:
-        answer.length = int(length.partition(",")[0])  # http.client does not read "5, 5"
+    coding = ",".join(answer.headers.get_all("transfer-encoding", []))
+    length = ",".join(answer.headers.get_all("content-length", []))
+    plain = re.fullmatch(PLAIN_FRAMING, f"{coding};{length}")
+    if plain is None:
+        return f"unclear end: Transfer-Encoding {coding!r}, Content-Length {length!r}"
+    if plain[1] and answer.length is None and not answer.chunked:
+        answer.length = int(plain[1])  # http.client does not read "5, 5"
     return ""
 
 
@@ -3214,11 +3206,12 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
         return b"", True
     body = io.BytesIO()  # whose `getvalue` is no second copy
     for piece in pieces:
-        room = limit - body.tell()
-        body.write(piece[:room])
-        if len(piece) > room:
-            return body.getvalue(), True
-    return body.getvalue(), False
+        body.write(piece)
+        if body.tell() > limit:
+            break
+    is_cut = body.tell() > limit
+    body.truncate(limit)
+    return body.getvalue(), is_cut
 
 
 # 12c. Names and proxies.
@@ -3415,7 +3408,8 @@ class HttpTransport:
                 target = f"http://{headers['Host']}{target}"  # RFC 9112 3.2.2
                 headers.update(proxy_headers(plain_proxy))
             headers.update(request.headers)  # R1: the User-Agent is among them
-            exchange.ask(request.method, target, headers, request.departed)
+            exchange.departed = request.departed
+            exchange.ask(request.method, target, headers)
         with exchange.during("answer"):
             answer = exchange.answer(request.method)
         if answer.status == 407 and plain_proxy:
@@ -3435,8 +3429,8 @@ class HttpTransport:
                 body, is_cut = read_body(answer, request.max_bytes)
         # An unread body may have come along with its head.
         left_bytes = 0 if answer.isclosed() else answer.length
-        if left_bytes == len(exchange.surplus()):
-            exchange.is_at_end = not (answer.will_close or trouble)
+        is_odd = answer.will_close or trouble
+        exchange.is_at_end = left_bytes == len(exchange.surplus()) and not is_odd
         return Response(answer.status, received, body, is_cut)
 
 
