@@ -351,7 +351,8 @@ class Request(NamedTuple):
     max_bytes: int  # decoded; what lies beyond is cut off: Response.truncated
     # Asked with status and headers before the body is read; False leaves the body unread (R6).
     wants: Optional[Callable[[int, list[tuple[str, str]]], bool]] = None
-    # Called once when the last byte of the request has left (R4 counts from there).
+    # Called once when the last byte of the request has left, or when sending broke off, because a
+    # server may have seen a part of it. R4 counts from there. If it was not called, nobody was asked.
     departed: Optional[Callable[[], None]] = None
 
 
@@ -2886,18 +2887,20 @@ class Cache:
 # sleeps. A decision from the cache needs none of the modules that these functions import.
 
 STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n")
-FRAMING_NAME = rb"(?:content-length|transfer-encoding)"  # of the headers that say where a body ends
-# A header: name and value, without control characters (RFC 9110 5.5). A blank before its colon goes
-# (RFC 9112 5.1); where it, or an empty value, leaves the end of a body unclear, this is no header.
+FRAMING_NAME = rb"(?:content-length|transfer-encoding)"  # the headers that say where a body ends
+# The name and the value of a header. Blanks before the colon are dropped (RFC 9112 5.1), and control
+# characters are not allowed (RFC 9110 5.5). A framing header with such a blank, or without a value,
+# does not match: it does not say where the body ends.
 HEADER_LINE = lazy_re(
     rb"(?im)^(?!" + FRAMING_NAME + rb"(?:[ \t]|:[ \t\r]*$))"
     rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:([\t\x20-\x7e\x80-\xff]*)\r?$"
 )
-# Transfer-Encoding and Content-Length, where they say it. One length said twice is one.
+# "Transfer-Encoding;Content-Length" where the two headers, or one of them, or neither, say where the
+# body ends. The same length given twice is one length (RFC 9110 8.6).
 PLAIN_FRAMING = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
 OUR_CODINGS = ("gzip", "x-gzip", "deflate")
 # Content codings that hide a body from us. Any other name says nothing, as in browsers.
-CODINGS = frozenset((*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz"))
+CODINGS = (*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz")
 
 
 if TYPE_CHECKING:
@@ -3102,12 +3105,12 @@ class Exchange(io.RawIOBase):
         return self.file.peek()
 
     def sendall(self, data: bytes) -> None:
-        """http.client calls this once, with the whole of a request."""
+        """Send a whole request: http.client calls this once for each."""
         try:
             while data:
                 data = data[self.timed().send(data) :]
         finally:
-            # R4: a server may have seen a request that broke off while it was written.
+            # R4: where sending broke off, a server may have seen a part of the request.
             if self.departed is not None:
                 self.departed()
 
@@ -3135,10 +3138,11 @@ class Exchange(io.RawIOBase):
 
 
 def plain_head(file: BinaryIO) -> bytes:
-    """The head of an answer, a line for each header. ConnectionError: there is no status line.
+    """The head of an answer, with one line for each header.
 
-    A line that is no header is left out: http.client would end the headers there, and take a bare
-    CR for the end of a line. Where such a line names what frames a body, the length is "unclear".
+    A line that is not a header is left out: http.client would end the headers there, and would take
+    a bare CR for the end of a line. If such a line names a framing header, the head says
+    "Content-Length: unclear". ConnectionError: the status line is broken.
     """
     status_line = file.readline()
     if not STATUS_LINE.fullmatch(status_line):
@@ -3155,7 +3159,7 @@ def plain_head(file: BinaryIO) -> bytes:
 
 
 def framing_trouble(answer: HTTPResponse) -> str:
-    """Why it is not plain where the body ends; "" where it is."""
+    """Why the headers do not say where the body ends; "" where they do."""
     coding = ",".join(answer.headers.get_all("transfer-encoding", []))
     length = ",".join(answer.headers.get_all("content-length", []))
     plain = re.fullmatch(PLAIN_FRAMING, f"{coding};{length}")
@@ -3167,12 +3171,12 @@ def framing_trouble(answer: HTTPResponse) -> str:
 
 
 def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Content-Encoding taken off. ConnectionError: the data are broken, or end early.
+    """The pieces of a body, decompressed. ConnectionError: the data are broken, or end early.
 
-    gzip has any number of members (RFC 1952 2.2), and NULs alone may follow each of them.
+    A gzip body may have any number of members (RFC 1952 2.2). Only NULs may follow a member.
     """
     decoder: Any = None  # of the member that has begun
-    padding = b""  # what may stand before the next member
+    padding = b""  # what may come before the next member
     for piece in pieces:
         if decoder is None:
             piece = piece.lstrip(padding)
@@ -3417,7 +3421,7 @@ class HttpTransport:
         received = [(name.lower(), value) for name, value in answer.headers.items()]
         trouble = framing_trouble(answer)
         body, is_cut = b"", False
-        # RFC 9112 6.3: these have none, whatever their headers say.
+        # RFC 9112 6.3: these answers have no body, whatever their headers say.
         has_body = request.method != "HEAD" and answer.status not in (204, 304)
         # R6: what nobody reads is not asked for.
         if has_body and (request.wants is None or request.wants(answer.status, received)):
