@@ -7218,6 +7218,7 @@ STAGES = [  # name, what came before nothing more did, and the stage that the re
     ("chunk", CHUNKED + b"999999\r\nab", "body"),
 ]
 
+LENGTHS = b"Content-Length: 5, 5\r\n\r\n"
 KEPT = [  # name, the first answer, whether the second request follows on the same connection
     ("a length", HELLO, True),
     ("chunks and trailers", CHUNKED + b"5;x\r\nhello\r\n0\r\nT: 1\r\n\r\n", True),
@@ -7235,6 +7236,7 @@ KEPT = [  # name, the first answer, whether the second request follows on the sa
     ("304 with an odd length", b"HTTP/1.1 304 Same\r\nContent-Length: 0_5\r\n\r\n", False),
     ("a surplus", HELLO + b"\r\n", False),
     ("404 in chunks, unread", CHUNKED.replace(b"200", b"404") + b"0\r\n\r\n", False),
+    ("and a length twice", CHUNKED[:-2].replace(b"200", b"404") + LENGTHS + b"0\r\n\r\n", False),
 ]  # fmt: skip
 
 FORK = """if True:
