@@ -617,11 +617,19 @@ def send(url, by=None, method="GET", headers=None, timeout=10.0, max_bytes=10**6
     return (by or transport()).send(request)
 
 
-def trouble(url, by=None, **options):
-    """The TransportError of an exchange; its reason is one line."""
+def trouble(url, by=None, departed=lambda: None, **options):
+    """The TransportError of an exchange. Its reason is one line, and names the stage.
+
+    A request that was never written has not departed, and one whose answer was awaited has.
+    """
+    calls = []
     with pytest.raises(wr.TransportError) as caught:
-        send(url, by, **options)
-    assert caught.value.reason.isprintable() and len(caught.value.reason) < 400
+        send(url, by, departed=lambda: calls.append(departed()), **options)
+    reason = caught.value.reason
+    assert reason.isprintable() and len(reason) < 400
+    if not reason.startswith(("request: ", "proxy: wants other credentials")):
+        awaited = r"(no complete answer within [^(]*\(|cancelled \()?(answer|body)\b"
+        assert len(calls) == bool(re.match(awaited, reason))
     return caught.value
 
 
@@ -7086,6 +7094,12 @@ def refusals(url, by):
     return [caught.value, trouble(url, by)]
 
 
+def hasty_bot(player):
+    """A bot of a raw server, whose pauses take no time."""
+    options = {"cache_dir": None, "origin": player.url[:-1], "allow_private": True, "max_wait": 60}
+    return wr.Bot(transport=transport(), clock=wr.VirtualClock(NOW), warn=print, **options)
+
+
 def played(script, **options):
     """The answer of a server that plays this and closes."""
     with Player(script, closes=True) as player:
@@ -7093,6 +7107,7 @@ def played(script, **options):
 
 
 GZIP = b"Content-Encoding: gzip"
+RANDOM_GZIP = gzip.compress(random.Random(0).getrandbits(480000).to_bytes(60000, "big"))
 DEFLATE = b"Content-Encoding: deflate"
 
 READ = [  # name, bytes on the wire, the body; the server closes behind them
@@ -7115,39 +7130,53 @@ READ = [  # name, bytes on the wire, the body; the server closes behind them
     ("one of two", whole(gzip.compress(b"hello"), b"Content-Encoding: None, gzip"), b"hello"),
     ("a blank before a colon", whole(gzip.compress(b"hello"), GZIP[:16] + b" \t: gzip"), b"hello"),
     ("multipart", whole(b"hello", b"Content-Type: multipart/mixed"), b"hello"),
+    ("a line without a colon", whole(b"hello", b"words"), b"hello"),
+    ("a second status line", OK + HELLO, b"hello"),
+    ("70,000 letters", whole(b"hello", b"A" * 70000), b"hello"),
+    ("lines that go on", OK + b" more\r\nA: b\r\n \r\n" + HELLO[17:], b"hello"),
+    (
+        "padding between",
+        whole(gzip.compress(b"hel") + bytes(9) + gzip.compress(b"lo"), GZIP),
+        b"hello",
+    ),
+    ("a long padding", whole(gzip.compress(b"hello") + bytes(99999), GZIP), b"hello"),
 ]
 
 NOT_ASKED = "is not what we asked for"
 EARLY = "connection closed before its end"
-HEAD_LINE = "broken line in the head"
-BAD_LENGTH = "want one number"
-BAD_TRANSFER = "want chunked"
+STATUS = "broken status line"
+UNCLEAR = "unclear end: Transfer-Encoding"
 
-TORN_HEADERS = [  # the same behind a status line
-    ("half a header", b"Content-Len", EARLY),
-    ("a line without a colon", b"words\r\nContent-Length: 5\r\n\r\nhello", HEAD_LINE),
-    ("a second status line", HELLO, HEAD_LINE),
-    ("a blank before the colon", b"Content-Length : 5\r\n\r\nhello", HEAD_LINE),
-    ("a bare CR", b"X: a\rContent-Length: 0\r\n\r\nDisallow: /", HEAD_LINE),
-    ("a header of 70,000 bytes", b"A: " + b"b" * 70000 + b"\r\n\r\n", HEAD_LINE),
-    ("200 headers", b"a: b\r\n" * 200 + b"\r\n", "100 headers"),
-    ("a length with a sign", b"Content-Length: +5\r\n\r\nhello", BAD_LENGTH),
-    ("a length with a low line", b"Content-Length: 0_5\r\n\r\nhello", BAD_LENGTH),
-    ("an empty length", b"Content-Length:\r\n\r\nhello", BAD_LENGTH),
-    ("a length of 5,000 digits", b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", BAD_LENGTH),
-    ("two lengths", b"Content-Length: 5\r\nContent-Length: 4\r\n\r\nhello", BAD_LENGTH),
-    ("a short body", b"Content-Length: 9\r\n\r\nhello", EARLY),
-    ("gzip, chunked", b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", BAD_TRANSFER),
-    ("chunked twice", b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n0\r\n\r\n", BAD_TRANSFER),
+FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, or why it has none
+    ("a length again", b"Content-Length: 5, 5", b"hello"),
+    ("and again", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
+    ("identity", b"Transfer-Encoding: Identity", b"hello"),
+    ("identity and a length", b"Transfer-Encoding: identity\r\nContent-Length: 4", b"hell"),
+    ("zero twice", b"Content-Length: 0, 0", b""),
+    ("no colon", b"Words", b"hello"),
+    ("two lengths", b"Content-Length: 5\r\nContent-Length: 4", UNCLEAR),
+    ("two lengths in a line", b"Content-Length: 5, 4", UNCLEAR),
+    ("two lengths, one of them zero", b"Content-Length: 0\r\nContent-Length: 5", UNCLEAR),
+    ("an empty length", b"Content-Length:", UNCLEAR),
+    ("a length with a sign", b"Content-Length: +5", UNCLEAR),
+    ("a length with a low line", b"Content-Length: 0_5", UNCLEAR),
+    ("a length of 5,000 digits", b"Content-Length: " + b"9" * 5000, UNCLEAR),
+    ("a blank before the colon", b"Content-Length : 5", UNCLEAR),
+    ("a length cut in two", b"Content- Length: 5", UNCLEAR),
+    ("a length without a colon", b"Content-Length 5", UNCLEAR),
+    ("a framing with a blank", b"Transfer-Encoding\t: chunked", UNCLEAR),
+    ("a bare CR", b"X: a\rContent-Length: 0", UNCLEAR),
+    ("gzip, chunked", b"Transfer-Encoding: gzip, chunked", UNCLEAR),
+    ("chunked twice", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", UNCLEAR),
 ]
 
 TORN = [  # name, bytes on the wire, what the reason says; the server closes behind them
     ("nothing", b"", EARLY),
     ("a status line", OK, EARLY),
     ("100 and no more", b"HTTP/1.1 100 Continue\r\n\r\n", EARLY),
-    ("101", b"HTTP/1.1 101 Switching\r\n\r\n\0\n", HEAD_LINE),
-    ("HTTP/0.9", b"<html>hello</html>\n", HEAD_LINE),
-    ("a status with a sign", b"HTTP/1.1 +200 OK\r\n\r\n", HEAD_LINE),
+    ("101", b"HTTP/1.1 101 Switching\r\n\r\n\0\n", STATUS),
+    ("HTTP/0.9", b"<html>hello</html>\n", STATUS),
+    ("a status with a sign", b"HTTP/1.1 +200 OK\r\n\r\n", STATUS),
     ("no size of a chunk", CHUNKED + b"xyz\r\nhello\r\n0\r\n\r\n", "body: "),
     ("half a chunk", CHUNKED + b"9\r\nhello", EARLY),
     ("no last chunk", CHUNKED + b"5\r\nhello\r\n", EARLY),
@@ -7158,10 +7187,19 @@ TORN = [  # name, bytes on the wire, what the reason says; the server closes beh
     ("brotli", whole(b"hello", b"Content-Encoding: br"), NOT_ASKED),
     ("gzip twice", whole(b"hello", GZIP, GZIP), NOT_ASKED),
     ("gzip and brotli", whole(b"hello", b"Content-Encoding: br, none, gzip"), NOT_ASKED),
-    ("a length cut in two", OK + b"Content- Length: 5\r\n\r\nhello", HEAD_LINE),
-    ("a framing with a blank", OK + b"Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n", HEAD_LINE),
+    ("half a header", OK + b"Content-Len", EARLY),
+    ("a header of 70,000 bytes", OK + b"A: " + b"b" * 70000 + b"\r\n\r\n", "65536 bytes"),
+    ("200 headers", OK + b"a: b\r\n" * 200 + b"\r\n", "100 headers"),
+    ("a short body", OK + b"Content-Length: 9\r\n\r\nhello", EARLY),
+    ("a cut second gzip", whole((gzip.compress(b"a") + RANDOM_GZIP)[:30000], GZIP), "ends early"),
+    (
+        "a damaged second gzip",
+        whole(gzip.compress(b"a") + b"\x1e" + RANDOM_GZIP[1:], GZIP),
+        "broken",
+    ),
+    ("words behind a gzip", whole(gzip.compress(b"a") + bytes(9) + b"words", GZIP), "broken gzip"),
+    ("NULs before a gzip", whole(bytes(9) + gzip.compress(b"a"), GZIP), "broken gzip"),
 ]
-TORN += [(name, OK + wire, reason) for name, wire, reason in TORN_HEADERS]
 
 ENDLESS = [  # name, what comes first, and what then comes again and again
     ("1xx", b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 999),
@@ -7180,6 +7218,7 @@ STAGES = [  # name, what came before nothing more did, and the stage that the re
     ("chunk", CHUNKED + b"999999\r\nab", "body"),
 ]
 
+LENGTHS = b"Content-Length: 5, 5\r\n\r\n"
 KEPT = [  # name, the first answer, whether the second request follows on the same connection
     ("a length", HELLO, True),
     ("chunks and trailers", CHUNKED + b"5;x\r\nhello\r\n0\r\nT: 1\r\n\r\n", True),
@@ -7192,9 +7231,12 @@ KEPT = [  # name, the first answer, whether the second request follows on the sa
     ("HTTP/1.0", HELLO.replace(b"1.1", b"1.0"), False),
     ("close", whole(b"hello", b"Connection: Close"), False),
     ("cut", whole(b"x" * 10**5), False),
-    ("padding behind gzip", whole(gzip.compress(b"hello") + bytes(40000), GZIP), False),
+    ("padding behind gzip", whole(gzip.compress(b"hello") + bytes(40000), GZIP), True),
+    ("two lengths, unread", b"HTTP/1.1 404 None\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n", False),
+    ("304 with an odd length", b"HTTP/1.1 304 Same\r\nContent-Length: 0_5\r\n\r\n", False),
     ("a surplus", HELLO + b"\r\n", False),
     ("404 in chunks, unread", CHUNKED.replace(b"200", b"404") + b"0\r\n\r\n", False),
+    ("and a length twice", CHUNKED[:-2].replace(b"200", b"404") + LENGTHS + b"0\r\n\r\n", False),
 ]  # fmt: skip
 
 FORK = """if True:
@@ -7244,8 +7286,8 @@ REFUSED_BY_PROXY = [  # what a proxy answers to CONNECT, the reason, whether tha
     (whole(b"", status=b"407 Proxy Authentication Required"), "answers 407 to CONNECT", True),
     (whole(b"", status=b"502 Bad Gateway"), "answers 502", False),
     (OK + b"\r\n\x16\x03\x03 early", "sends bytes before the TLS handshake", False),
-    (b"hello\r\n", HEAD_LINE, False),
-    (b"HTTP/1.1 200 OK\r\nhello\r\n\r\n", HEAD_LINE, False),
+    (b"hello\r\n", STATUS, False),
+    (b"HTTP/1.1 200 OK\r\nhello\r\n\r\n", "TLS: ", False),
     (b"HTTP/1.1 503 hello\r\n\r\n", "answers 503", False),
     (b"", EARLY, False),
 ]
@@ -7346,14 +7388,44 @@ class TestTransport:
         expected = [("b", "1"), ("a", "2"), ("b", "x y"), ("c", "\xc3\x85")]
         assert (response.status, response.headers) == (404, expected)
 
-    @pytest.mark.parametrize("line", [b"X Foo: bar", b"Content-Encoding: utf-8"])
+    @pytest.mark.parametrize("name, lines, body", **named(FRAMED))
+    def test_what_frames_a_body_matters_only_where_one_is_wanted(self, name, lines, body):
+        wire = b"HTTP/1.1 %s X\r\nRetry-After: 3600\r\n" + lines + b"\r\n\r\nhello"
+        for method, status in (("GET", b"503"), ("GET", b"304"), ("HEAD", b"200")):
+            wants = {"wants": lambda status, headers: status == 200}
+            response = played(wire % status, method=method, **wants)
+            assert (response.status, response.body) == (int(status), b"")
+            assert ("retry-after", "3600") in response.headers
+        with Player(wire % b"200", closes=True) as player:
+            if body == UNCLEAR:
+                assert body in trouble(player.url).reason
+            else:
+                assert send(player.url).body == body
+
+    @pytest.mark.parametrize("name, lines, body", **named(FRAMED[2::3]))
+    def test_R5_a_503_with_odd_framing_holds_its_host(self, name, lines, body):
+        missing = whole(b"", status=b"404 None")
+        with Player(missing, closes=True) as player, hasty_bot(player) as bot:
+            player.scripts["/1"] = b"HTTP/1.1 503 X\r\nRetry-After: 3600\r\n" + lines + b"\r\n\r\n"
+            results = list(bot.run([player.url + "1", player.url + "2"]))
+        assert [(result.outcome, result.gate) for result in results] == [("deferred", "R5")] * 2
+        assert player.paths() == [[LIST_PATH], ["/robots.txt"], ["/1"]]
+
+    @pytest.mark.parametrize("line", [b"X Foo: bar", b"Content-Encoding: utf-8", b"words"])
     def test_a_robots_txt_with_an_odd_header_is_read(self, line):
-        with Player() as player:
+        with Player() as player, hasty_bot(player) as bot:
             player.scripts["/robots.txt"] = whole(b"User-agent: *\nDisallow: /", line)
-            options = {"cache_dir": None, "origin": player.url[:-1], "allow_private": True}
-            clock = wr.VirtualClock(NOW)
-            with wr.Bot(transport=transport(), clock=clock, warn=print, **options) as bot:
-                assert bot.fetch(player.url + "page").gate == "R2"
+            assert bot.fetch(player.url + "page").gate == "R2"
+
+    @pytest.mark.parametrize("name, lines, body", **named([FRAMED[0], FRAMED[2], *FRAMED[6:]]))
+    def test_a_robots_txt_with_odd_framing_is_read_where_its_end_is_plain(self, name, lines, body):
+        rules = b"User-agent: *\nDisallow: /"
+        lines = lines.replace(b"5", b"%d" % len(rules))
+        with Player(closes=True) as player, hasty_bot(player) as bot:
+            player.scripts["/robots.txt"] = OK + lines + b"\r\n\r\n" + rules
+            decision = bot.may_fetch(player.url + "page")
+        verdict = "unknown_unreachable" if body == UNCLEAR else "disallowed_explicit"
+        assert decision.verdict == verdict
 
     def test_a_header_with_a_blank_in_its_name_is_left_out_and_those_behind_it_count(self):
         wire = OK + b"A: 1\r\nX Foo: 2\r\n more: 3\r\nB : 4\r\n 5\r\nX\tY:\r\nC:6\r\n\r\n"
@@ -7424,8 +7496,24 @@ class TestTransport:
         calls, departed = [], threading.Event()
         with Player(script) as player:
             send(player.url, departed=leave)
-        trouble(player.url, departed=leave)  # nobody listens any more
         assert calls == [True]
+
+    @pytest.mark.parametrize("sent_bytes, has_left", [(0, 1), (9, 1), (None, 0)])
+    def test_a_request_that_broke_off_while_it_was_written_has_left(
+        self, sent_bytes, has_left, monkeypatch
+    ):
+        def reset(self, data):
+            if sent_bytes and not pieces:
+                pieces.append(data)
+                return sent_bytes
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+        calls, pieces = [], []
+        monkeypatch.setattr(socket.socket, "send", reset)
+        with Player() as player:
+            headers = {"X": "a\nb"} if sent_bytes is None else {}
+            error = trouble(player.url, headers=headers, departed=lambda: calls.append(1))
+        assert error.reason.startswith("request: ") and len(calls) == has_left
 
     # --- Names ---
 

@@ -356,7 +356,8 @@ class Request(NamedTuple):
     max_bytes: int  # decoded; what lies beyond is cut off: Response.truncated
     # Asked with status and headers before the body is read; False leaves the body unread (R6).
     wants: Optional[Callable[[int, list[tuple[str, str]]], bool]] = None
-    # Called once when the last byte of the request has left (R4 counts from there).
+    # Called once when the last byte of the request has left, or when sending broke off, because a
+    # server may have seen a part of it. R4 counts from there. If it was not called, nobody was asked.
     departed: Optional[Callable[[], None]] = None
 
 
@@ -2946,19 +2947,21 @@ class Cache:
 # One HTTP/1.1 exchange at a time, by http.client. Nothing here follows a redirect, retries or
 # sleeps. A decision from the cache needs none of the modules that these functions import.
 
-FIELD_TEXT = rb"[\t\x20-\x7e\x80-\xff]*"  # RFC 9110 5.5: no control characters
-FIELD_NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-][\t !#$%&'*+.^_`|~0-9A-Za-z-]*"  # blanks are odd
-STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: " + FIELD_TEXT + rb")?\r?\n")
-# A header, the continuation of one, or the blank line behind the last.
-HEADER_LINE = lazy_re(rb"(?:(?:" + FIELD_NAME + rb":|[ \t])" + FIELD_TEXT + rb")?\r?\n")
-# The headers that say where a body ends: what all their values may say, and what is wanted.
-FRAMING = {
-    "Content-Length": (r"([0-9]{1,18})(?: and \1)*", "one number"),
-    "Transfer-Encoding": ("(?i)chunked", "chunked"),
-}
+STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n")
+FRAMING_NAME = rb"(?:content-length|transfer-encoding)"  # the headers that say where a body ends
+# The name and the value of a header. Blanks before the colon are dropped (RFC 9112 5.1), and control
+# characters are not allowed (RFC 9110 5.5). A framing header with such a blank, or without a value,
+# does not match: it does not say where the body ends.
+HEADER_LINE = lazy_re(
+    rb"(?im)^(?!" + FRAMING_NAME + rb"(?:[ \t]|:[ \t\r]*$))"
+    rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:([\t\x20-\x7e\x80-\xff]*)\r?$"
+)
+# "Transfer-Encoding;Content-Length" where the two headers, or one of them, or neither, say where the
+# body ends. The same length given twice is one length (RFC 9110 8.6).
+PLAIN_FRAMING = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
 OUR_CODINGS = ("gzip", "x-gzip", "deflate")
 # Content codings that hide a body from us. Any other name says nothing, as in browsers.
-CODINGS = frozenset((*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz"))
+CODINGS = (*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz")
 
 
 if TYPE_CHECKING:
@@ -3067,6 +3070,7 @@ class Exchange(io.RawIOBase):
         self.ends_at = time.monotonic() + self.seconds
         self.is_cancelled = False
         self.is_at_end = False  # whether the answer was read whole, and another may follow
+        self.departed: Callable[[], None] | None = None  # to be called when a request has left
         self.socket: Any = None
 
     def remaining_seconds(self) -> float:
@@ -3087,14 +3091,13 @@ class Exchange(io.RawIOBase):
         except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
             # As a bad certificate is, or a body for which there is no room.
             is_lasting = isinstance(error, (ValueError, MemoryError))
-            final = final or is_lasting
             reason = f"{stage}: {cause_of(error)}"
             if self.is_cancelled:
-                final = True
+                is_lasting = True
                 reason = f"cancelled ({stage})"
             elif time.monotonic() >= self.ends_at and not is_lasting:
                 reason = f"no complete answer within {self.seconds:g} s ({stage}; --timeout)"
-            raise TransportError(reason, final) from None
+            raise TransportError(reason, final or is_lasting) from None
 
     def connect(self, addresses: Sequence[str], port: int) -> None:
         """To the first address that answers."""
@@ -3105,7 +3108,7 @@ class Exchange(io.RawIOBase):
             ip = untried.pop(0)
             family = socket.AF_INET6 if ":" in ip else socket.AF_INET
             try:
-                self.socket = socket.socket(family, socket.SOCK_STREAM)
+                self.socket = socket.socket(family)
                 # A dead one may not use up the time of the others.
                 self.timed(1 + len(untried)).connect((ip, port))
                 return
@@ -3148,7 +3151,7 @@ class Exchange(io.RawIOBase):
         """The head of the answer; its body is still to be read."""
         from http.client import HTTPResponse
 
-        head = plain_head(self.file)
+        head = b"HTTP/1.1 100"
         while head.startswith(b"1", len("HTTP/1.1 ")):
             head = plain_head(self.file)  # RFC 9110 15.2: 1xx comes before the one that counts
         answer = HTTPResponse(self, method=method)  # type: ignore[arg-type]
@@ -3163,9 +3166,14 @@ class Exchange(io.RawIOBase):
         return self.file.peek()
 
     def sendall(self, data: bytes) -> None:
-        while data:
-            sent_bytes = self.timed().send(data)
-            data = data[sent_bytes:]
+        """Send a whole request: http.client calls this once for each."""
+        try:
+            while data:
+                data = data[self.timed().send(data) :]
+        finally:
+            # R4: where sending broke off, a server may have seen a part of the request.
+            if self.departed is not None:
+                self.departed()
 
     def makefile(self, mode: str) -> AnswerFile:
         return self.file
@@ -3191,57 +3199,61 @@ class Exchange(io.RawIOBase):
 
 
 def plain_head(file: BinaryIO) -> bytes:
-    """The head of an answer, a line for each header. ConnectionError: it is broken.
+    """The head of an answer, with one line for each header.
 
-    http.client would take a line without a colon, or with a blank before that, for the end of the
-    headers, and a bare CR for the end of a line. No reason quotes a line: a proxy may have sent it.
+    A line that is not a header is left out: http.client would end the headers there, and would take
+    a bare CR for the end of a line. If such a line names a framing header, the head says
+    "Content-Length: unclear". ConnectionError: the status line is broken.
     """
-    broken = ConnectionError("broken line in the head")
-    lines: list[bytes] = []
-    while lines[-1:] != [b""]:
-        line = file.readline(2**16)
-        if not (HEADER_LINE if lines else STATUS_LINE).fullmatch(line):
-            raise broken
-        if line.startswith((b" ", b"\t")):
-            lines[-1] += b" " + line.strip()
-        else:
-            lines.append(line.strip())
-    plain = lines[:1]
-    for line in lines[1:]:
-        name, _, value = line.partition(b":")
-        words = name.split()
-        if words != [name] and b"".join(words).decode().title() in FRAMING:
-            raise broken
-        # RFC 9112 5.1: a blank before the colon goes. A header with one in its name is left out.
-        if len(words) == 1:
-            plain.append(words[0] + b":" + value)
-    return b"\r\n".join([*plain, b"", b""])
+    status_line = file.readline()
+    if not STATUS_LINE.fullmatch(status_line):
+        raise ConnectionError("broken status line")  # not quoted: a proxy may have sent it
+    head = bytearray(status_line)
+    while not head.endswith((b"\n\r\n", b"\n\n")):
+        head += file.readline()
+    unfolded = re.sub(rb"\r?\n[ \t]+", b" ", head)
+    headers = [name + b":" + value.strip() for name, value in HEADER_LINE.findall(unfolded)]
+    left_out = b"".join(HEADER_LINE.sub(b"", unfolded).split())
+    if re.search(rb"(?i)" + FRAMING_NAME, left_out):
+        headers.append(b"Content-Length: unclear")
+    return b"\r\n".join([status_line.strip(), *headers, b"", b""])
 
 
-def header_pairs(answer: HTTPResponse) -> list[tuple[str, str]]:
-    """As in a Response. ConnectionError: where the body ends is not said, or said twice."""
-    for name, (pattern, wanted) in FRAMING.items():
-        said = " and ".join(answer.headers.get_all(name, ["-"]))
-        if said != "-" and not re.fullmatch(pattern, said):
-            raise ConnectionError(f"{name} is {printable(said, 60)!r}, want {wanted}")
-    return [(name.lower(), value) for name, value in answer.headers.items()]
+def framing_trouble(answer: HTTPResponse) -> str:
+    """Why the headers do not say where the body ends; "" where they do."""
+    coding = ",".join(answer.headers.get_all("transfer-encoding", []))
+    length = ",".join(answer.headers.get_all("content-length", []))
+    plain = re.fullmatch(PLAIN_FRAMING, f"{coding};{length}")
+    if plain is None:
+        return f"unclear end: Transfer-Encoding {coding!r}, Content-Length {length!r}"
+    if plain[1] and answer.length is None and not answer.chunked:
+        answer.length = int(plain[1])  # http.client does not read "5, 5"
+    return ""
 
 
 def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Content-Encoding taken off; gzip has any number of members (RFC 1952 2.2)."""
-    decoder: Any = None
+    """The pieces of a body, decompressed. ConnectionError: the data are broken, or end early.
+
+    A gzip body may have any number of members (RFC 1952 2.2). Only NULs may follow a member.
+    """
+    decoder: Any = None  # of the member that has begun
+    padding = b""  # what may come before the next member
     for piece in pieces:
+        if decoder is None:
+            piece = piece.lstrip(padding)
         while piece:
-            if decoder is None or decoder.eof:
-                if decoder is not None and not piece.startswith(b"\x1f"):
-                    return  # padding
+            if decoder is None:
                 decoder = zlib.decompressobj(32 + zlib.MAX_WBITS)
             try:
                 yield decoder.decompress(piece, PIECE_BYTES)
             except zlib.error:
                 raise ConnectionError("broken gzip or deflate data") from None
-            piece = decoder.unconsumed_tail or decoder.unused_data
-    if decoder is not None and not decoder.eof:
+            piece = decoder.unconsumed_tail
+            if decoder.eof:
+                padding = b"\0"
+                piece = decoder.unused_data.lstrip(padding)
+                decoder = None
+    if decoder is not None:
         raise ConnectionError("gzip or deflate data ends early")
 
 
@@ -3259,11 +3271,12 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
         return b"", True
     body = io.BytesIO()  # whose `getvalue` is no second copy
     for piece in pieces:
-        room = limit - body.tell()
-        body.write(piece[:room])
-        if len(piece) > room:
-            return body.getvalue(), True
-    return body.getvalue(), False
+        body.write(piece)
+        if body.tell() > limit:
+            break
+    is_cut = body.tell() > limit
+    body.truncate(limit)
+    return body.getvalue(), is_cut
 
 
 # 12c. Names and proxies.
@@ -3454,34 +3467,35 @@ class HttpTransport:
         _, site, proxy = route
         plain_proxy = proxy if site.scheme == "http" else None
         with exchange.during("request"):
-            parts = split_url(request.url)
-            target = f"{parts.path or '/'}{parts.query}"
+            target = path_and_query(request.url)
             headers = {"Host": host_key(request.url), "Connection": "keep-alive"}
             if plain_proxy:
                 target = f"http://{headers['Host']}{target}"  # RFC 9112 3.2.2
                 headers.update(proxy_headers(plain_proxy))
             headers.update(request.headers)  # R1: the User-Agent is among them
+            exchange.departed = request.departed
             exchange.ask(request.method, target, headers)
-        if request.departed is not None:
-            request.departed()
         with exchange.during("answer"):
             answer = exchange.answer(request.method)
-            received = header_pairs(answer)
-            if answer.status in (204, 304):  # RFC 9112 6.3: no body, whatever its headers say
-                answer.chunked = False
         if answer.status == 407 and plain_proxy:
             raise TransportError("proxy: wants other credentials (407)", final=True)
+        received = [(name.lower(), value) for name, value in answer.headers.items()]
+        trouble = framing_trouble(answer)
         body, is_cut = b"", False
+        # RFC 9112 6.3: these answers have no body, whatever their headers say.
+        has_body = request.method != "HEAD" and answer.status not in (204, 304)
         # R6: what nobody reads is not asked for.
-        if request.wants is None or request.wants(answer.status, received):
+        if has_body and (request.wants is None or request.wants(answer.status, received)):
             exchange.budget_bytes += 2 * request.max_bytes
             exchange.may_end = answer.length is None and not answer.chunked
             with exchange.during("body"):
+                if trouble:
+                    raise ConnectionError(trouble)
                 body, is_cut = read_body(answer, request.max_bytes)
         # An unread body may have come along with its head.
         left_bytes = 0 if answer.isclosed() else answer.length
-        if left_bytes == len(exchange.surplus()):
-            exchange.is_at_end = not answer.will_close
+        is_odd = answer.will_close or trouble
+        exchange.is_at_end = left_bytes == len(exchange.surplus()) and not is_odd
         return Response(answer.status, received, body, is_cut)
 
 
@@ -8625,8 +8639,8 @@ blocklist wal.sh
 
 R3b an answer counts only where it came whole
   wire HTTP/1.1 200 | Content-Length: 5 |  | hello -> fetched 1 hello
-  wire HTTP/1.1 100 Go on |  | HTTP/1.1 200 OK | Content-Encoding : gzip | A b: 1 |  | {gzip} -> \
-fetched 1 hello
+  wire HTTP/1.1 100 Go on |  | HTTP/1.1 200 OK | Content-Encoding : gzip | A b: 1 | C |  | {gzip} \
+-> fetched 1 hello
   wire HTTP/1.1 200 |  | hello -> fetched 1 hello
   wire HTTP/1.1 200 | Transfer-Encoding: chunked |  | 5 | hello | 0 |  |  -> fetched 1 hello
   wire HTTP/1.1 200 | Content-Encoding: gzip | X: 1 |  2 |  | {gzip} -> fetched 1 hello
@@ -8636,18 +8650,18 @@ fetched 1 hello
 charset=latin1>é
   wire HTTP/1.1 200 | Content-Type: application/pdf |  | hello -> fetched 1
   wire HTTP/1.1 204 | Transfer-Encoding: chunked |  |  -> fetched 1
-  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {gzip}{gzip}  -> fetched 1 hellohello
+  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {gzip}{gzip} -> fetched 1 hellohello
   wire HTTP/1.1 200 | Content-Length: 6 |  | hello -> failed 6
   wire HTTP/1.1 200 | Content-Length: 5 | Content-Length: 6 |  | hello -> failed 6
   wire HTTP/1.1 200 | Content-Len gth: 5 |  | hello -> failed 6
   wire HTTP/1.1 200 | Transfer-Encoding: chunked |  | 5 | hello |  -> failed 6
   wire HTTP/1.1 200 | Transfer-Encoding: gzip |  | hello -> failed 6
-  wire HTTP/1.1 200 | no colon |  | hello -> failed 6
-  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {torn} -> failed 6
+  wire HTTP/1.1 200 | Content-Encoding: gzip |  | {gzip}{torn} -> failed 6
   wire HTTP/1.1 200 | Content-Encoding: gzip |  | hello -> failed 6
   wire HTTP/1.1 200 | Content-Encoding: br |  | hello -> failed 1
   wire hello -> failed 6
   wire  -> failed 6
+  wire HTTP/1.1 503 | Retry-After: 3600 | Content-Length: 0, 1 |  |  -> deferred 1
 
 R4 one connection for a call, and none after it
   run /page /weak /allowed -> /allowed /page /robots.txt /weak blocklist
