@@ -11,6 +11,7 @@ What to call:
     run(urls)       many targets, each host at its own pace; a Result each, as it is done
     may_fetch(url)  whether a target may be requested now; a Decision, true where it may
     discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
+    page_text(html) the words of a page, as Markdown
     Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
     call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
@@ -5543,7 +5544,18 @@ HEAD_TOKEN = lazy_re(rf"""(?isx)\s*(?:      # anything else begins the body, or 
           |/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*))
     (?P<attributes>[\s/][^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*){{0,99}})?>
     (?(raw)(?P<text>.*?)(?=</(?P=raw)[\s/>])))""")
-ATTRIBUTE = lazy_re(r"""(?<![^\s"'/])([^\s"'/>=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+ATTRIBUTE = lazy_re(
+    r"""(?<![^\s"'/])([^\s"'/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?"""
+)
+
+
+def tag_attributes(text: str) -> Fields:
+    """The attributes of a tag by lower-case name, of several the first; each value is one line."""
+    values: Fields = {}
+    for attribute in islice(ATTRIBUTE.finditer(text), MAX_HEAD_LISTED):
+        value = attribute[2] or attribute[3] or attribute[4] or ""
+        values.setdefault(attribute[1].lower(), html_text(value))
+    return values
 
 
 def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
@@ -5586,11 +5598,7 @@ def head_facts(text: str) -> Iterator[tuple[str, Link]]:
     token = HEAD_TOKEN.match(text, int(text.startswith("\ufeff")))
     while token:
         name = (token["name"] or token["raw"] or "").lower()
-        values: Fields = {}
-        attributes = ATTRIBUTE.finditer(token["attributes"] or "")
-        for attribute in islice(attributes, MAX_HEAD_LISTED):
-            value = html_text(attribute[attribute.lastindex or 0])
-            values.setdefault(attribute[1].lower(), value)
+        values = tag_attributes(token["attributes"] or "")
         values["<text>"] = html_text(token["text"] or "")
         labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
         fields = {name, *[f"{name} {label}" for label in labels]}
@@ -5601,7 +5609,254 @@ def head_facts(text: str) -> Iterator[tuple[str, Link]]:
         token = HEAD_TOKEN.match(text, token.end())
 
 
-# 16d. Directives that bind what is done with a page
+# 16d. A page's words, in one walk over its tags: a tree of them would fill the memory.
+MAX_OPEN_ELEMENTS = 100  # ours: an end tag may cost a step for each
+MAX_PAGE_WORDS = 4 * 2**20  # ours: characters, in memory twice; War and Peace has three million
+MAX_INDENT = 40  # ours: characters that begin each line of lists and quotes in one another
+MAX_LINE_PARTS = 250  # ours: texts of a thousand characters, or links; more are two lines
+# As in browsers, a comment, a quoted value or a script that never ends takes all that follows, so
+# no end is searched for in vain.
+HTML_ATTRIBUTES = r"""[^>=]*(?:=\s*(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?[^>=]*){0,99}"""
+HTML_TOKEN = lazy_re(rf"""(?isx)
+    <(?P<raw>script|style|title|textarea|iframe|noembed|noframes)(?=[\s/>])
+      {HTML_ATTRIBUTES} [^>]*(?:>|\Z) .*?(?=</(?P=raw)[\s/>]|\Z)
+  | <(?P<end>/?)(?P<name>[a-z][^\s/>]*) (?P<attributes>{HTML_ATTRIBUTES}) [^>]*(?:>|\Z)
+  | <!(?=--).*?(?:-->|\Z)
+  | <[!?/][^>]*(?:>|\Z)
+  | (?P<text> <?[^<]{{0,1024}}[^<\s]{{0,99}})""")  # in pieces, each of whole words
+BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
+# By element: the line ends before and after it.
+LINE_ENDS = {
+    **dict.fromkeys("br caption dd dt figcaption legend li summary td th tr".split(), 1),
+    **dict.fromkeys(
+        "address article aside blockquote center details dialog div dl fieldset figure footer"
+        " form h1 h2 h3 h4 h5 h6 header hr main nav ol p pre section table ul".split(),
+        2,
+    ),
+}
+# What is left out of a <main> or an <article>, and of another body.
+LEFT_OUT = frozenset(
+    "annotation audio canvas datalist dialog nav noscript object select svg template video".split()
+)
+LEFT_OUT_OF_BODY = LEFT_OUT | {"aside", "footer", "form", "header"}
+# What is tried until there are words: the element that is read alone, and what is left out.
+PAGE_READINGS = (
+    ("main", frozenset()),
+    ("article", frozenset()),
+    ("", LEFT_OUT_OF_BODY),
+    ("", LEFT_OUT_OF_BODY - {"form"}),  # one form may be around everything
+)
+# The end of another element may be missing, or says nothing.
+CONTAINERS = LEFT_OUT_OF_BODY.union(
+    "article blockquote details div dl fieldset figure main ol section table ul".split()
+)
+OPTIONAL_ENDS = "dd dt li p td th tr".split()
+EMPTY_ELEMENTS = "area base br col embed hr img input link meta source track wbr".split()
+ROW_ENDS = "h1 h2 h3 h4 h5 h6 pre table tr".split()
+HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+INDENTS = {"blockquote": "> ", "ul": "  ", "ol": "   "}
+
+
+class OpenElement(NamedTuple):
+    """An element of a page that has not ended."""
+
+    name: str
+    indent: str  # what begins each line in it
+    left_out: frozenset[str]  # the elements in it that are not read; empty: nothing is read
+
+
+def page_text(html: str, base_url: str = "") -> str:
+    """The words of a page as Markdown, by one reading for all sites (R9). Never raises.
+
+    One <main>, or else one lone <article>, is read alone, else the body without nav, header,
+    footer, aside, form and dialog. Links are those to other pages by http(s); an image is its
+    alternative text. What follows `MAX_PAGE_WORDS` characters of it is left out.
+    >>> page_text("<nav>Menu</nav><h1>A</h1><p>See <a href=/b>B &amp; C</a>", "https://x.test/")
+    '# A\\n\\nSee [B & C](https://x.test/b)'
+    """
+    for root, left_out in PAGE_READINGS:
+        if root and len([*islice(re.finditer(rf"(?i)<{root}[\s/>]", html), 2)]) != 1:
+            continue
+        page = PageReader(base_url, root, left_out)
+        for token in HTML_TOKEN.finditer(html):
+            page.read(token)
+            if page.out.tell() > MAX_PAGE_WORDS:
+                break
+        page.end_line()
+        if page.out.tell():
+            return page.out.getvalue()
+    return ""
+
+
+class PageReader:
+    """Writes the words of a page as Markdown, line by line, as it reads the tags."""
+
+    def __init__(self, base: str, root: str, left_out: frozenset[str]) -> None:
+        self.base = base
+        self.root = root  # the element that is read where no other is
+        self.open = [OpenElement("", "", left_out)]
+        self.numbers: dict[int, int] = {}  # of the last item of each open list, by its depth
+        self.out = io.StringIO()
+        self.above = ""  # what begins the lines of the element that the last line is in
+        # The next line.
+        self.line_ends = 0  # before it
+        self.marker = ""  # of an item, or of a heading; it has the indentation in it
+        self.parts: list[str] = []
+        self.href: Optional[str] = None  # of the link that is open
+        self.link_at = 0  # the part that this link begins with
+        self.is_row = False  # of a table, which is one line
+        self.is_pre = False
+
+    def read(self, token: re.Match[str]) -> None:
+        name = (token["name"] or "").lower()
+        if name in ROW_ENDS:
+            self.is_row = False
+        if token["end"]:
+            self._end(name)
+        elif name:
+            self._start(name, token["attributes"])
+        elif token["text"] and self.open[-1].left_out:
+            text = unescape(token["text"])
+            if self.is_row:
+                text = text.replace("|", r"\|")
+            if self.is_pre and self.parts == ["\n"]:
+                text = text.lstrip("\r\n")
+            self.parts.append(text)
+        if len(self.parts) > MAX_LINE_PARTS:
+            self.end_line(1)
+
+    def _start(self, name: str, attributes: str) -> None:
+        values: Fields = {}
+        if name in ("a", "base", "img") or "hidden" in attributes.lower():
+            values = tag_attributes(attributes)
+        if name == "base":
+            self.base = http_url(self.base, values.get("href", "")) or self.base
+        self._break(name)
+        if self.open[-1].name == name in OPTIONAL_ENDS:
+            self.open.pop()  # a hidden one
+        outer = self.open[-1]
+        left_out = outer.left_out
+        if "hidden" in values or name in left_out:
+            left_out = frozenset()
+        elif name == self.root or (left_out and name == "article"):
+            left_out = LEFT_OUT
+        if left_out:
+            self._begin(name, values)
+        is_hidden = "hidden" in values or name == outer.name
+        is_kept = name in CONTAINERS or (is_hidden and name not in EMPTY_ELEMENTS)
+        is_ended = attributes.endswith("/")  # as in SVG
+        if is_kept and not is_ended and len(self.open) < MAX_OPEN_ELEMENTS:
+            indent = (outer.indent + INDENTS.get(name, ""))[:MAX_INDENT]
+            self.open.append(OpenElement(name, indent, left_out))
+            self.numbers[len(self.open)] = 0
+
+    def _begin(self, name: str, values: Fields) -> None:
+        outer = self.open[-1]
+        if name == "a":
+            self._end_link()
+            self.href = values.get("href")
+            self.link_at = len(self.parts)
+        elif name == "img":
+            self.parts.append(values.get("alt", ""))
+        elif name == "pre":
+            self._write("```")
+            self.parts.append("\n")
+            self.is_pre = True
+        elif name == "tr":
+            self.is_row = True
+        elif name in ("td", "th") and self.is_row:
+            self.parts.append(" | ")
+        elif name in HEADINGS:
+            self.marker = (self.marker or outer.indent) + HEADINGS[name]
+        elif name in ("dd", "li"):
+            indent = outer.indent.removesuffix(INDENTS.get(outer.name, ""))
+            mark = ": " if name == "dd" else "- "
+            if outer.name == "ol":
+                self.numbers[len(self.open)] += 1
+                mark = f"{self.numbers[len(self.open)]}. "
+            if self.is_row:
+                self.parts.append(mark)
+                return
+            self.marker = self.marker[: len(indent)] + indent[len(self.marker) :] + mark
+            if self.above.endswith("  "):  # in a list
+                self.line_ends = 1
+
+    def _end(self, name: str) -> None:
+        if name == "a":
+            self._end_link()
+        if name == "pre" and self.is_pre:
+            self.parts = ["".join(self.parts).rstrip(), "\n```"]
+            self.end_line()
+            self.is_pre = False
+        self._break(name)
+        if name in LINE_ENDS:
+            self.marker = ""
+        for depth in range(len(self.open) - 1, 0, -1):
+            if self.open[depth].name == name:
+                del self.open[depth:]
+                self._break(name)
+                break
+
+    def _end_link(self) -> None:
+        text = "".join(self.parts[self.link_at :])
+        words = text.strip()
+        href, self.href = self.href, None
+        if href is None or self.is_pre:
+            return
+        if href.startswith("#"):
+            if not any(map(str.isalnum, words)):  # such as a pilcrow
+                del self.parts[self.link_at :]
+            return
+        url = http_url(self.base, href)
+        if url and words:
+            link = f"[{words}](<{url}>)" if re.search("[()]", url) else f"[{words}]({url})"
+            self.parts[self.link_at :] = [text.replace(words, link, 1)]
+
+    def _break(self, name: str) -> None:
+        """Ends the line where an element begins or ends that has lines of its own."""
+        line_ends = LINE_ENDS.get(name, 0)
+        if not line_ends or not self.open[-1].left_out:
+            return
+        if self.is_row:
+            self.parts.append(" ")
+        elif self.is_pre:
+            if name == "br" or self.parts[-1:] != ["\n"]:
+                self.parts.append("\n")
+        elif name == "br":
+            self.end_line()
+            self.line_ends += 1
+        else:
+            self.end_line(line_ends)
+
+    def end_line(self, line_ends: int = 0) -> None:
+        """Writes the line, if it has words, and says how many line ends follow at least."""
+        if self.href and "".join(self.parts[self.link_at :]).strip():
+            self._end_link()  # of a card: its first line is the link
+        text = "".join(self.parts)
+        if self.is_pre:
+            self.out.write(re.sub(r"\r\n?|\n", "\n" + self.open[-1].indent, text))
+        else:
+            words = BLANKS.sub(" ", text).lstrip(" ").rstrip(" |")
+            if words:
+                self._write(words)
+        self.parts.clear()
+        self.link_at = 0
+        if not self.marker:
+            self.line_ends = max(self.line_ends, line_ends)
+
+    def _write(self, words: str) -> None:
+        indent = self.open[-1].indent
+        if self.line_ends > 1 and self.out.tell():
+            self.out.write("\n" + os.path.commonprefix((self.above, indent)).rstrip())
+        if self.line_ends and self.out.tell():
+            self.out.write("\n")
+        self.out.write(self.marker + indent[len(self.marker) :] + words)
+        self.above = indent
+        self.marker = ""
+        self.line_ends = 0
+
+
+# 16e. Directives that bind what is done with a page
 ROBOTS_WARNINGS = {
     "noindex": "must not be indexed",
     "none": "must not be indexed, and its links must not be followed",
@@ -5665,7 +5920,7 @@ def robots_directives(
     return directives, warnings
 
 
-# 16e. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
+# 16f. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
 # Both are XML that lists entries, so one reader serves both.
 # By the name of the root: the kind of a document, and the name of its entries.
 XML_ROOTS = {
@@ -6558,6 +6813,7 @@ __all__ = [
     "host_key",
     "markdown_links",
     "page_metadata",
+    "page_text",
     "parse_duration",
     "parse_feed",
     "parse_llms_txt",
