@@ -6071,15 +6071,23 @@ XML_SLIP = lazy_re(
     rb"(?s)<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)"
     rb"|(?!&(?:lt|gt|amp|quot|apos);)(?:" + ENTITY.encode() + rb"|&|<(?![A-Za-z_:/!?\x80-\xff]))"
 )
-XML_FORBIDDEN = dict.fromkeys({*range(32), 0xFEFF, 0xFFFE, 0xFFFF} - set(b"\t\n\r"))
+XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
+XML_FORBIDDEN_WIDE = ("\ufeff".encode(), "\ufffe".encode(), "\uffff".encode())
+
+
+def xml_bytes(text: str) -> bytes:
+    """The text in UTF-8, without what XML forbids."""
+    encoded = text.encode("utf-8", "replace").translate(None, XML_FORBIDDEN)
+    for forbidden in XML_FORBIDDEN_WIDE:
+        encoded = encoded.replace(forbidden, b"")
+    return encoded
 
 
 def mended_slip(slip: re.Match[bytes]) -> bytes:
     """The same in XML without a DTD: HTML's entities are letters, a bare & or < is itself."""
     if slip[0].startswith(b"<!"):
         return slip[0]
-    meant = unescape(slip[0].decode()).translate(XML_FORBIDDEN)
-    return escape(meant).encode("utf-8", "replace")
+    return xml_bytes(escape(unescape(slip[0].decode())))
 
 
 def pieces_of(document: bytes) -> Iterator[bytes]:
@@ -6101,8 +6109,7 @@ def utf8_pieces(pieces: Iterator[bytes], content_type: str = "") -> Iterator[byt
     """
     first = next(pieces, b"")
     codec = body_codecs(first, content_type)[0]
-    for text in codecs.iterdecode(itertools.chain((first,), pieces), codec, "replace"):
-        yield text.translate(XML_FORBIDDEN).encode("utf-8", "replace")
+    return map(xml_bytes, codecs.iterdecode(itertools.chain((first,), pieces), codec, "replace"))
 
 
 def from_root(document: bytes) -> bytes:
