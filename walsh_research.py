@@ -11,7 +11,6 @@ What to call:
     run(urls)       many targets, each host at its own pace; a Result each, as it is done
     may_fetch(url)  whether a target may be requested now; a Decision, true where it may
     discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
-    page_text(html) the words of a page, as Markdown
     Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
     call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
@@ -5148,11 +5147,7 @@ class Fetcher:
 # feeds and sitemaps.
 
 MAX_READ_BYTES = 2 * 2**20  # ours: of a body that is read for its meaning; bounds all work
-MAX_MARKDOWN_NESTING = 32  # ours: open quotes and list items; a line costs a step for each
 MAX_PARAGRAPH_LINES = 1000  # ours: a list of short ones takes fifty bytes for each
-MAX_TABBED = 256  # ours: characters of a line in which tabs are stops
-MAX_PARAGRAPH_LINKS = 10_000  # ours: they are held until the paragraph ends, 200 bytes each
-MAX_OPEN_BRACKETS = 100  # ours: each takes a hundred bytes; a stray one is forgotten
 MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
 MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries or links; a long base grows each
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
@@ -5163,7 +5158,7 @@ MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds wh
 # ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
 # 300 bytes each; open elements, of which it keeps 100 bytes each, and a feed has six
 MAX_XML_COUNTS = 1_000_000, 4096, 256
-MAX_MENDED_SLIPS = 50_000  # ours: references and slips of one feed; each takes 200 bytes
+MAX_MENDED_SLIPS = 20_000  # ours: references and slips of one feed; each takes 200 bytes
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: unpacked; 2 MiB of gzip can hold 2 GiB of spaces
 
 
@@ -5312,49 +5307,36 @@ def http_url(base: str, reference: str) -> str:
 # All expressions down to 16c are linear by one rule: no two neighbours repeat the same character,
 # and none repeats a repeat, unless each round has a mark of its own.
 MARKDOWN_LINE = lazy_re(r"([^\n\r]+)(?:\r?\n|\r|\Z)|[\n\r]+|\Z")  # empty ones are one
-QUOTE_MARK = lazy_re(" {0,3}> ?")
-UNDERLINE = lazy_re(r" {0,3}(?:=+|-+)\Z")
-BLOCK_MARK = lazy_re(r"""(?x)[ ]{0,3}(?:
-    (?P<quote>  >[ ]?)
-  | (?P<rule>  (?:\*[ ]*\*[ ]*\*[* ]* | -[ ]*-[ ]*-[- ]* | _[ ]*_[ ]*_[_ ]*)\Z)
-  | (?P<item>  (?:[-+*]|[0-9]{1,9}[.)])(?:[ ]{1,4}(?=[^ ])|[ ]|\Z))
-  | (?P<heading>  \#{1,6}(?:[ ]+|\Z))
-  | (?P<fence>  `{3,}(?=[^`]*\Z) | ~{3,})
-  | (?P<comment>  <!--)
-  | (?P<raw>  <(?i:pre|script|style|textarea)(?=[\s>]|\Z)))""")
-HTML_ENDS = {"comment": lazy_re(".*-->"), "raw": lazy_re("(?i).*</(?:pre|script|style|textarea)>")}
+LINE_PARTS = lazy_re(r"""(?x)
+    (?P<quote>(?:[ ]{0,3}>[ ]?)*) (?P<indent>[ ]*)
+    (?P<items>(?:(?:[-+*]|[0-9]{1,9}[.)])(?:[ ]+|\Z))*)
+    (?P<mark>\#{1,6}(?:[ ]+|\Z) | `{3,}(?=[^`]*\Z) | ~{3,} | <!-- | <pre\b)?
+    (?P<words>.*)""")
+UNDERLINE = lazy_re(r"(?:=+|-+)\Z")
+HTML_END = lazy_re(".*(?:-->|</pre>)")
 CLOSING_HASHES = lazy_re(r"(?:\A| )#+\Z")
-ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
-ESCAPE_OR_ENTITY = lazy_re(f"{ESCAPE}|{ENTITY}")
-TAG = r"""</?[A-Za-z][^<>"'\[\]]*(?:(?:"[^"<>]*"|'[^'<>]*')[^<>"'\[\]]*){0,99}>"""
-# The end of a run of back-ticks is searched for in vain once for each length: what follows has none.
-CODE_SPAN = r"(?s:(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
-# A comment may hold three beginnings of others, so that each character is read four times at most.
-NO_COMMENT = r"[^<]*?(?:<(?!!--)[^<]*?){0,999}?"
-COMMENT = rf"<!--{NO_COMMENT}(?:<!(?=--){NO_COMMENT}){{0,3}}?-->"
-INLINE_MARK = lazy_re(rf"{ESCAPE}|(?P<opening>!?\[)|\]|{CODE_SPAN}|{COMMENT}|{TAG}")
+MARKDOWN_ENTITY = lazy_re(ENTITY)
+# An escape, a code span, a comment, a tag. The end of a run of back-ticks is searched for in vain
+# once for each length: what follows has none.
+PLAIN_MARK = lazy_re(
+    r"(?s)\\(?P<escaped>[!-/:-@\[-`{-~])|(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
+    r"|<!--[^<>]*-->|(?<!\]\()</?[A-Za-z][A-Za-z0-9-]*(?:[\s/][^<>\[\]]*)?>"
+)
+# Lone surrogates stand for the punctuation of escapes and code while marks are looked for.
+HIDDEN = {sign: 0xDC00 + sign for sign in b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"}
+SHOWN = {hidden: sign for sign, hidden in HIDDEN.items()}
 # What follows a link's text: its destination, in <...> or with parentheses in parentheses, and its
-# title. Each scan ends at what another scan of its kind begins with.
-BARE = r"[^\x00-\x20\x7f()\\]*"
-ESCAPED = r"\\[^\x00-\x20\x7f]"
-INNERMOST = rf"{BARE}(?:{ESCAPED}{BARE}){{0,999}}"
-INNER = rf"{BARE}(?:(?:{ESCAPED}|\({INNERMOST}\)){BARE}){{0,999}}"
-OUTER = rf"{BARE}(?:(?:{ESCAPED}|\({INNER}\)){BARE}){{0,999}}"
-LINK_TITLE = (
-    r"""(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'"""
-    r"""|\([^()\\]*(?:\\.[^()\\]*){0,999}\))"""
-)
+# title.
+INNER = r"[^\s()]*(?:\([^\s()]*\)[^\s()]*){0,99}"
+OUTER = rf"[^\s()]*(?:\({INNER}\)[^\s()]*){{0,99}}"
 TAIL = (
-    r"\([ \t\n]*"
-    rf"(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
-    rf"(?:[ \t\n]+(?:{LINK_TITLE}[ \t\n]*)?)?\)"
+    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n]*)>|(?![ \t\n<])(?P<bare>{OUTER}))"
+    r"""(?:[ \t\n]+(?:(?:"[^"]*"|'[^']*'|\([^()]*\))[ \t\n]*)?)?\)"""
 )
-LINK_TAIL = lazy_re(f"(?s){TAIL}")
-EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
-TITLE_MARK = lazy_re(
-    rf"(?s){CODE_SPAN}|!\[(?P<image>[^\[\]]*)\]{TAIL}|{ESCAPE}|{ENTITY}|{TAG}|{EMPHASIS}"
-)
+IMAGE = lazy_re(rf"!\[(?P<text>[^\[\]]*)\]{TAIL}")
+INLINE_LINK = lazy_re(rf"\[(?P<text>[^\[\]]*(?:\[[^\[\]]*\](?!\()[^\[\]]*){{0,99}})\]{TAIL}")
+EMPHASIS = lazy_re(r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)")
 
 
 class MarkdownBlock(NamedTuple):
@@ -5368,100 +5350,75 @@ class MarkdownBlock(NamedTuple):
 
 def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     """The headings and paragraphs, in order; what is code or a comment is none."""
-    # Of each open block quote or list item: what begins a line that goes on with it.
-    containers: list[re.Pattern[str]] = []
     lines: list[str] = []  # of the block that is open
     level = 0  # of that block; a heading ends with its line
+    is_quoted = False
+    column = 0  # where the words of the list item begin that is open
     code_end: re.Pattern[str] | None = None  # of the code or comment that is open
     for found in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
-        line = (found[1] or "").rstrip()
-        if "\t" in line:
-            line = line[:MAX_TABBED].expandtabs(4) + line[MAX_TABBED:]
-        depth = at = 0
-        for start in containers:
-            going_on = start.match(line, at)
-            if going_on is None:
-                break
-            depth += 1
-            at = going_on.end()
-        if depth == len(containers):
-            if code_end is not None:
-                if code_end.match(line, at):
-                    code_end = None
-                continue
-            if lines and not level and UNDERLINE.match(line, at):
-                level = 1 if line.endswith("=") else 2
-                continue
-        code_end = None
-        mark = BLOCK_MARK.match(line, at)
+        line = (found[1] or "").expandtabs(4).rstrip()
+        if code_end is not None:
+            if code_end.match(line):
+                code_end = None
+            continue
+        parts = cast("re.Match[str]", LINE_PARTS.match(line))
+        words = parts["words"]
+        if UNDERLINE.match(words):
+            if lines and not level:
+                level = 1 if words.startswith("=") else 2
+            continue
+        indent = len(parts["indent"])
+        outer_column = min(column, indent)
+        is_code = indent >= outer_column + 4  # where no paragraph goes on
+        begins = parts["items"] or parts["mark"] or (parts["quote"] and not is_quoted)
+        goes_on = words and (is_code or not begins) and not level
+        if lines and goes_on and len(lines) < MAX_PARAGRAPH_LINES:
+            lines.append(words)
+            continue
         if lines:
-            is_text = mark is None and at < len(line)
-            if is_text and not level and len(lines) < MAX_PARAGRAPH_LINES:
-                lines.append(line[at:].strip())  # even without the marks of its containers
-                continue
-            is_quoted = QUOTE_MARK in containers
-            is_item = len(containers) > is_quoted
-            yield MarkdownBlock(level, is_quoted, is_item, "\n".join(lines))
+            yield MarkdownBlock(level, is_quoted, column > 0, "\n".join(lines))
             lines.clear()
             level = 0
-        del containers[depth:]
-        while mark and mark.lastgroup in ("quote", "item"):
-            start = QUOTE_MARK if mark["quote"] else re.compile(rf" {{{mark.end() - at}}}|\Z")
-            containers.append(start)
-            at = mark.end()
-            mark = None
-            if len(containers) < MAX_MARKDOWN_NESTING:
-                mark = BLOCK_MARK.match(line, at)
-        if mark is None:
-            if line[at : at + 4].strip(" "):  # else it is empty, or indented code
-                lines.append(line[at:].strip())
+        if is_code or not line:
             continue
-        kind = str(mark.lastgroup)
-        if kind == "heading":
-            lines.append(CLOSING_HASHES.sub("", line[mark.end() :]))
-            level = mark[kind].count("#")
-        elif kind == "fence":
-            code_end = re.compile(rf" {{0,3}}{mark[kind][0]}{{{len(mark[kind])},}}\Z")
-        elif kind in HTML_ENDS and not HTML_ENDS[kind].match(line, at):
-            code_end = HTML_ENDS[kind]
+        is_quoted = bool(parts["quote"])
+        column = outer_column
+        if parts["items"]:
+            column = parts.end("items") - parts.end("quote")
+        mark = (parts["mark"] or "").rstrip()
+        if mark.startswith("#"):
+            level = len(mark)
+            lines.append(CLOSING_HASHES.sub("", words))
+        elif mark.startswith("<"):
+            if not HTML_END.match(words):
+                code_end = HTML_END
+        elif mark:
+            code_end = re.compile(rf"[> ]*{mark[0]}{{{len(mark)},}}\Z")
+        elif words:
+            lines.append(words)
 
 
-def inline_links(text: str) -> list[tuple[Link, str]]:
-    """The inline links of a block, in order: brackets are a stack, and links hold no links.
+def inline_links(text: str) -> Iterator[tuple[Link, str]]:
+    """The inline links of a block, in order.
 
     Each is as the document writes it, with the text behind it as a note where it begins the block.
     """
-    found: list[tuple[Link, str]] = []
-    # Of an open bracket: where its text begins, whether it is an image's, the links before it.
-    brackets: collections.deque[tuple[int, bool, int]] = collections.deque(maxlen=MAX_OPEN_BRACKETS)
-    at = 0
-    while len(found) < MAX_PARAGRAPH_LINKS:
-        mark = INLINE_MARK.search(text, at)
-        if mark is None:
-            break
-        at = mark.end()
-        if mark["opening"]:
-            brackets.append((at, mark["opening"] == "![", len(found)))
-        elif mark[0] == "]" and brackets:
-            start, is_image, links_before = brackets.pop()
-            tail = LINK_TAIL.match(text, at)
-            if tail and (is_image or len(found) == links_before):
-                title = text[start : at - 1]
-                at = tail.end()
-                del found[links_before:]
-                if not is_image:
-                    note = text[at : at + MAX_FEED_TEXT] if start == 1 else ""
-                    title = TITLE_MARK.sub(mark_meaning, title[:MAX_FEED_TEXT])
-                    url = ESCAPE_OR_ENTITY.sub(mark_meaning, tail["angle"] or tail["bare"] or "")
-                    found.append((Link(one_line(title), url), one_line(note.lstrip(" :\n"))))
-    return found
+    text = IMAGE.sub(r"\g<text>", PLAIN_MARK.sub(hide_marks, text))
+    for link in INLINE_LINK.finditer(text):
+        title = EMPHASIS.sub("", link["text"][:MAX_FEED_TEXT])
+        note = "" if link.start() else text[link.end() :][:MAX_FEED_TEXT].lstrip(" :\n")
+        url = link["angle"] or link["bare"] or ""
+        yield Link(one_line(show_marks(title)), show_marks(url)), one_line(show_marks(note))
 
 
-def mark_meaning(mark: re.Match[str]) -> str:
-    """What an escape or a reference stands for, and of another mark in a title what it holds."""
-    if mark[0][0] in "\\&":
-        return unescape(mark[0].removeprefix("\\"))
-    return mark["code"] or mark["image"] or ""
+def hide_marks(mark: re.Match[str]) -> str:
+    """What an escape or a code span holds; of a comment or a tag, nothing."""
+    return (mark["escaped"] or mark["code"] or "").translate(HIDDEN)
+
+
+def show_marks(text: str) -> str:
+    """The same with its character references resolved, and what `hide_marks` has hidden."""
+    return MARKDOWN_ENTITY.sub(lambda mark: unescape(mark[0]), text).translate(SHOWN)
 
 
 def markdown_links(text: str) -> list[Link]:
@@ -5640,7 +5597,7 @@ LEFT_OUT = frozenset(
 )
 LEFT_OUT_OF_BODY = LEFT_OUT | {"aside", "footer", "form", "header"}
 # What is tried until there are words: the element that is read alone, and what is left out.
-PAGE_READINGS = (
+PAGE_READINGS: tuple[tuple[str, frozenset[str]], ...] = (
     ("main", frozenset()),
     ("article", frozenset()),
     ("", LEFT_OUT_OF_BODY),
@@ -5653,6 +5610,7 @@ CONTAINERS = LEFT_OUT_OF_BODY.union(
 OPTIONAL_ENDS = "dd dt li p td th tr".split()
 EMPTY_ELEMENTS = "area base br col embed hr img input link meta source track wbr".split()
 ROW_ENDS = "h1 h2 h3 h4 h5 h6 pre table tr".split()
+MARKED = "dd h1 h2 h3 h4 h5 h6 li ol ul".split()
 HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 INDENTS = {"blockquote": "> ", "ul": "  ", "ol": "   "}
 
@@ -5744,7 +5702,7 @@ class PageReader:
             self._begin(name, values)
         is_hidden = "hidden" in values or name == outer.name
         is_kept = name in CONTAINERS or (is_hidden and name not in EMPTY_ELEMENTS)
-        is_ended = attributes.endswith("/")  # as in SVG
+        is_ended = name == "svg" and attributes.endswith("/")
         if is_kept and not is_ended and len(self.open) < MAX_OPEN_ELEMENTS:
             indent = (outer.indent + INDENTS.get(name, ""))[:MAX_INDENT]
             self.open.append(OpenElement(name, indent, left_out))
@@ -5789,7 +5747,7 @@ class PageReader:
             self.end_line()
             self.is_pre = False
         self._break(name)
-        if name in LINE_ENDS:
+        if name in MARKED:
             self.marker = ""
         for depth in range(len(self.open) - 1, 0, -1):
             if self.open[depth].name == name:
@@ -5847,7 +5805,8 @@ class PageReader:
     def _write(self, words: str) -> None:
         indent = self.open[-1].indent
         if self.line_ends > 1 and self.out.tell():
-            self.out.write("\n" + os.path.commonprefix((self.above, indent)).rstrip())
+            are_quoted = self.above[:1] == indent[:1] == ">"
+            self.out.write("\n>" if are_quoted else "\n")
         if self.line_ends and self.out.tell():
             self.out.write("\n")
         self.out.write(self.marker + indent[len(self.marker) :] + words)
