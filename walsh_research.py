@@ -5471,11 +5471,7 @@ class Fetcher:
 # feeds and sitemaps.
 
 MAX_READ_BYTES = 2 * 2**20  # ours: of a body that is read for its meaning; bounds all work
-MAX_MARKDOWN_NESTING = 32  # ours: open quotes and list items; a line costs a step for each
 MAX_PARAGRAPH_LINES = 1000  # ours: a list of short ones takes fifty bytes for each
-MAX_TABBED = 256  # ours: characters of a line in which tabs are stops
-MAX_PARAGRAPH_LINKS = 10_000  # ours: they are held until the paragraph ends, 200 bytes each
-MAX_OPEN_BRACKETS = 100  # ours: each takes a hundred bytes; a stray one is forgotten
 MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
 MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries or links; a long base grows each
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
@@ -5486,7 +5482,7 @@ MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds wh
 # ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
 # 300 bytes each; open elements, of which it keeps 100 bytes each, and a feed has six
 MAX_XML_COUNTS = 1_000_000, 4096, 256
-MAX_MENDED_SLIPS = 50_000  # ours: references and slips of one feed; each takes 200 bytes
+MAX_MENDED_SLIPS = 20_000  # ours: references and slips of one feed; each takes 200 bytes
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: unpacked; 2 MiB of gzip can hold 2 GiB of spaces
 
 
@@ -5635,49 +5631,36 @@ def http_url(base: str, reference: str) -> str:
 # All expressions down to 16c are linear by one rule: no two neighbours repeat the same character,
 # and none repeats a repeat, unless each round has a mark of its own.
 MARKDOWN_LINE = lazy_re(r"([^\n\r]+)(?:\r?\n|\r|\Z)|[\n\r]+|\Z")  # empty ones are one
-QUOTE_MARK = lazy_re(" {0,3}> ?")
-UNDERLINE = lazy_re(r" {0,3}(?:=+|-+)\Z")
-BLOCK_MARK = lazy_re(r"""(?x)[ ]{0,3}(?:
-    (?P<quote>  >[ ]?)
-  | (?P<rule>  (?:\*[ ]*\*[ ]*\*[* ]* | -[ ]*-[ ]*-[- ]* | _[ ]*_[ ]*_[_ ]*)\Z)
-  | (?P<item>  (?:[-+*]|[0-9]{1,9}[.)])(?:[ ]{1,4}(?=[^ ])|[ ]|\Z))
-  | (?P<heading>  \#{1,6}(?:[ ]+|\Z))
-  | (?P<fence>  `{3,}(?=[^`]*\Z) | ~{3,})
-  | (?P<comment>  <!--)
-  | (?P<raw>  <(?i:pre|script|style|textarea)(?=[\s>]|\Z)))""")
-HTML_ENDS = {"comment": lazy_re(".*-->"), "raw": lazy_re("(?i).*</(?:pre|script|style|textarea)>")}
+LINE_PARTS = lazy_re(r"""(?x)
+    (?P<quote>(?:[ ]{0,3}>[ ]?)*) (?P<indent>[ ]*)
+    (?P<items>(?:(?:[-+*]|[0-9]{1,9}[.)])(?:[ ]+|\Z))*)
+    (?P<mark>\#{1,6}(?:[ ]+|\Z) | `{3,}(?=[^`]*\Z) | ~{3,} | <!-- | <pre\b)?
+    (?P<words>.*)""")
+UNDERLINE = lazy_re(r"(?:=+|-+)\Z")
+HTML_END = lazy_re(".*(?:-->|</pre>)")
 CLOSING_HASHES = lazy_re(r"(?:\A| )#+\Z")
-ESCAPE = r"\\[!-/:-@\[-`{-~]"
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
-ESCAPE_OR_ENTITY = lazy_re(f"{ESCAPE}|{ENTITY}")
-TAG = r"""</?[A-Za-z][^<>"'\[\]]*(?:(?:"[^"<>]*"|'[^'<>]*')[^<>"'\[\]]*){0,99}>"""
-# The end of a run of back-ticks is searched for in vain once for each length: what follows has none.
-CODE_SPAN = r"(?s:(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`))"
-# A comment may hold three beginnings of others, so that each character is read four times at most.
-NO_COMMENT = r"[^<]*?(?:<(?!!--)[^<]*?){0,999}?"
-COMMENT = rf"<!--{NO_COMMENT}(?:<!(?=--){NO_COMMENT}){{0,3}}?-->"
-INLINE_MARK = lazy_re(rf"{ESCAPE}|(?P<opening>!?\[)|\]|{CODE_SPAN}|{COMMENT}|{TAG}")
+MARKDOWN_ENTITY = lazy_re(ENTITY)
+# An escape, a code span, a comment, a tag. The end of a run of back-ticks is searched for in vain
+# once for each length: what follows has none.
+PLAIN_MARK = lazy_re(
+    r"(?s)\\(?P<escaped>[!-/:-@\[-`{-~])|(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
+    r"|<!--[^<>]*-->|(?<!\]\()</?[A-Za-z][A-Za-z0-9-]*(?:[\s/][^<>\[\]]*)?>"
+)
+# Lone surrogates stand for the punctuation of escapes and code while marks are looked for.
+HIDDEN = {sign: 0xDC00 + sign for sign in b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"}
+SHOWN = {hidden: sign for sign, hidden in HIDDEN.items()}
 # What follows a link's text: its destination, in <...> or with parentheses in parentheses, and its
-# title. Each scan ends at what another scan of its kind begins with.
-BARE = r"[^\x00-\x20\x7f()\\]*"
-ESCAPED = r"\\[^\x00-\x20\x7f]"
-INNERMOST = rf"{BARE}(?:{ESCAPED}{BARE}){{0,999}}"
-INNER = rf"{BARE}(?:(?:{ESCAPED}|\({INNERMOST}\)){BARE}){{0,999}}"
-OUTER = rf"{BARE}(?:(?:{ESCAPED}|\({INNER}\)){BARE}){{0,999}}"
-LINK_TITLE = (
-    r"""(?:"[^"\\]*(?:\\.[^"\\]*){0,999}"|'[^'\\]*(?:\\.[^'\\]*){0,999}'"""
-    r"""|\([^()\\]*(?:\\.[^()\\]*){0,999}\))"""
-)
+# title.
+INNER = r"[^\s()]*(?:\([^\s()]*\)[^\s()]*){0,99}"
+OUTER = rf"[^\s()]*(?:\({INNER}\)[^\s()]*){{0,99}}"
 TAIL = (
-    r"\([ \t\n]*"
-    rf"(?:<(?P<angle>[^<>\n\\]*(?:\\.[^<>\n\\]*){{0,999}})>|(?![ \t\n<])(?P<bare>{OUTER}))"
-    rf"(?:[ \t\n]+(?:{LINK_TITLE}[ \t\n]*)?)?\)"
+    rf"\([ \t\n]*(?:<(?P<angle>[^<>\n]*)>|(?![ \t\n<])(?P<bare>{OUTER}))"
+    r"""(?:[ \t\n]+(?:(?:"[^"]*"|'[^']*'|\([^()]*\))[ \t\n]*)?)?\)"""
 )
-LINK_TAIL = lazy_re(f"(?s){TAIL}")
-EMPHASIS = r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)"
-TITLE_MARK = lazy_re(
-    rf"(?s){CODE_SPAN}|!\[(?P<image>[^\[\]]*)\]{TAIL}|{ESCAPE}|{ENTITY}|{TAG}|{EMPHASIS}"
-)
+IMAGE = lazy_re(rf"!\[(?P<text>[^\[\]]*)\]{TAIL}")
+INLINE_LINK = lazy_re(rf"\[(?P<text>[^\[\]]*(?:\[[^\[\]]*\](?!\()[^\[\]]*){{0,99}})\]{TAIL}")
+EMPHASIS = lazy_re(r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)")
 
 
 class MarkdownBlock(NamedTuple):
@@ -5691,100 +5674,75 @@ class MarkdownBlock(NamedTuple):
 
 def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     """The headings and paragraphs, in order; what is code or a comment is none."""
-    # Of each open block quote or list item: what begins a line that goes on with it.
-    containers: list[re.Pattern[str]] = []
     lines: list[str] = []  # of the block that is open
     level = 0  # of that block; a heading ends with its line
+    is_quoted = False
+    column = 0  # where the words of the list item begin that is open
     code_end: re.Pattern[str] | None = None  # of the code or comment that is open
     for found in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
-        line = (found[1] or "").rstrip()
-        if "\t" in line:
-            line = line[:MAX_TABBED].expandtabs(4) + line[MAX_TABBED:]
-        depth = at = 0
-        for start in containers:
-            going_on = start.match(line, at)
-            if going_on is None:
-                break
-            depth += 1
-            at = going_on.end()
-        if depth == len(containers):
-            if code_end is not None:
-                if code_end.match(line, at):
-                    code_end = None
-                continue
-            if lines and not level and UNDERLINE.match(line, at):
-                level = 1 if line.endswith("=") else 2
-                continue
-        code_end = None
-        mark = BLOCK_MARK.match(line, at)
+        line = (found[1] or "").expandtabs(4).rstrip()
+        if code_end is not None:
+            if code_end.match(line):
+                code_end = None
+            continue
+        parts = cast("re.Match[str]", LINE_PARTS.match(line))
+        words = parts["words"]
+        if UNDERLINE.match(words):
+            if lines and not level:
+                level = 1 if words.startswith("=") else 2
+            continue
+        indent = len(parts["indent"])
+        outer_column = min(column, indent)
+        is_code = indent >= outer_column + 4  # where no paragraph goes on
+        begins = parts["items"] or parts["mark"] or (parts["quote"] and not is_quoted)
+        goes_on = words and (is_code or not begins) and not level
+        if lines and goes_on and len(lines) < MAX_PARAGRAPH_LINES:
+            lines.append(words)
+            continue
         if lines:
-            is_text = mark is None and at < len(line)
-            if is_text and not level and len(lines) < MAX_PARAGRAPH_LINES:
-                lines.append(line[at:].strip())  # even without the marks of its containers
-                continue
-            is_quoted = QUOTE_MARK in containers
-            is_item = len(containers) > is_quoted
-            yield MarkdownBlock(level, is_quoted, is_item, "\n".join(lines))
+            yield MarkdownBlock(level, is_quoted, column > 0, "\n".join(lines))
             lines.clear()
             level = 0
-        del containers[depth:]
-        while mark and mark.lastgroup in ("quote", "item"):
-            start = QUOTE_MARK if mark["quote"] else re.compile(rf" {{{mark.end() - at}}}|\Z")
-            containers.append(start)
-            at = mark.end()
-            mark = None
-            if len(containers) < MAX_MARKDOWN_NESTING:
-                mark = BLOCK_MARK.match(line, at)
-        if mark is None:
-            if line[at : at + 4].strip(" "):  # else it is empty, or indented code
-                lines.append(line[at:].strip())
+        if is_code or not line:
             continue
-        kind = str(mark.lastgroup)
-        if kind == "heading":
-            lines.append(CLOSING_HASHES.sub("", line[mark.end() :]))
-            level = mark[kind].count("#")
-        elif kind == "fence":
-            code_end = re.compile(rf" {{0,3}}{mark[kind][0]}{{{len(mark[kind])},}}\Z")
-        elif kind in HTML_ENDS and not HTML_ENDS[kind].match(line, at):
-            code_end = HTML_ENDS[kind]
+        is_quoted = bool(parts["quote"])
+        column = outer_column
+        if parts["items"]:
+            column = parts.end("items") - parts.end("quote")
+        mark = (parts["mark"] or "").rstrip()
+        if mark.startswith("#"):
+            level = len(mark)
+            lines.append(CLOSING_HASHES.sub("", words))
+        elif mark.startswith("<"):
+            if not HTML_END.match(words):
+                code_end = HTML_END
+        elif mark:
+            code_end = re.compile(rf"[> ]*{mark[0]}{{{len(mark)},}}\Z")
+        elif words:
+            lines.append(words)
 
 
-def inline_links(text: str) -> list[tuple[Link, str]]:
-    """The inline links of a block, in order: brackets are a stack, and links hold no links.
+def inline_links(text: str) -> Iterator[tuple[Link, str]]:
+    """The inline links of a block, in order.
 
     Each is as the document writes it, with the text behind it as a note where it begins the block.
     """
-    found: list[tuple[Link, str]] = []
-    # Of an open bracket: where its text begins, whether it is an image's, the links before it.
-    brackets: collections.deque[tuple[int, bool, int]] = collections.deque(maxlen=MAX_OPEN_BRACKETS)
-    at = 0
-    while len(found) < MAX_PARAGRAPH_LINKS:
-        mark = INLINE_MARK.search(text, at)
-        if mark is None:
-            break
-        at = mark.end()
-        if mark["opening"]:
-            brackets.append((at, mark["opening"] == "![", len(found)))
-        elif mark[0] == "]" and brackets:
-            start, is_image, links_before = brackets.pop()
-            tail = LINK_TAIL.match(text, at)
-            if tail and (is_image or len(found) == links_before):
-                title = text[start : at - 1]
-                at = tail.end()
-                del found[links_before:]
-                if not is_image:
-                    note = text[at : at + MAX_FEED_TEXT] if start == 1 else ""
-                    title = TITLE_MARK.sub(mark_meaning, title[:MAX_FEED_TEXT])
-                    url = ESCAPE_OR_ENTITY.sub(mark_meaning, tail["angle"] or tail["bare"] or "")
-                    found.append((Link(one_line(title), url), one_line(note.lstrip(" :\n"))))
-    return found
+    text = IMAGE.sub(r"\g<text>", PLAIN_MARK.sub(hide_marks, text))
+    for link in INLINE_LINK.finditer(text):
+        title = EMPHASIS.sub("", link["text"][:MAX_FEED_TEXT])
+        note = "" if link.start() else text[link.end() :][:MAX_FEED_TEXT].lstrip(" :\n")
+        url = link["angle"] or link["bare"] or ""
+        yield Link(one_line(show_marks(title)), show_marks(url)), one_line(show_marks(note))
 
 
-def mark_meaning(mark: re.Match[str]) -> str:
-    """What an escape or a reference stands for, and of another mark in a title what it holds."""
-    if mark[0][0] in "\\&":
-        return unescape(mark[0].removeprefix("\\"))
-    return mark["code"] or mark["image"] or ""
+def hide_marks(mark: re.Match[str]) -> str:
+    """What an escape or a code span holds; of a comment or a tag, nothing."""
+    return (mark["escaped"] or mark["code"] or "").translate(HIDDEN)
+
+
+def show_marks(text: str) -> str:
+    """The same with its character references resolved, and what `hide_marks` has hidden."""
+    return MARKDOWN_ENTITY.sub(lambda mark: unescape(mark[0]), text).translate(SHOWN)
 
 
 def markdown_links(text: str) -> list[Link]:
@@ -5867,7 +5825,18 @@ HEAD_TOKEN = lazy_re(rf"""(?isx)\s*(?:      # anything else begins the body, or 
           |/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*))
     (?P<attributes>[\s/][^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*){{0,99}})?>
     (?(raw)(?P<text>.*?)(?=</(?P=raw)[\s/>])))""")
-ATTRIBUTE = lazy_re(r"""(?<![^\s"'/])([^\s"'/>=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+ATTRIBUTE = lazy_re(
+    r"""(?<![^\s"'/])([^\s"'/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?"""
+)
+
+
+def tag_attributes(text: str) -> Fields:
+    """The attributes of a tag by lower-case name, of several the first; each value is one line."""
+    values: Fields = {}
+    for attribute in islice(ATTRIBUTE.finditer(text), MAX_HEAD_LISTED):
+        value = attribute[2] or attribute[3] or attribute[4] or ""
+        values.setdefault(attribute[1].lower(), html_text(value))
+    return values
 
 
 def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
@@ -5910,11 +5879,7 @@ def head_facts(text: str) -> Iterator[tuple[str, Link]]:
     token = HEAD_TOKEN.match(text, int(text.startswith("\ufeff")))
     while token:
         name = (token["name"] or token["raw"] or "").lower()
-        values: Fields = {}
-        attributes = ATTRIBUTE.finditer(token["attributes"] or "")
-        for attribute in islice(attributes, MAX_HEAD_LISTED):
-            value = html_text(attribute[attribute.lastindex or 0])
-            values.setdefault(attribute[1].lower(), value)
+        values = tag_attributes(token["attributes"] or "")
         values["<text>"] = html_text(token["text"] or "")
         labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
         fields = {name, *[f"{name} {label}" for label in labels]}
@@ -5925,7 +5890,256 @@ def head_facts(text: str) -> Iterator[tuple[str, Link]]:
         token = HEAD_TOKEN.match(text, token.end())
 
 
-# 16d. Directives that bind what is done with a page
+# 16d. A page's words, in one walk over its tags: a tree of them would fill the memory.
+MAX_OPEN_ELEMENTS = 100  # ours: an end tag may cost a step for each
+MAX_PAGE_WORDS = 4 * 2**20  # ours: characters, in memory twice; War and Peace has three million
+MAX_INDENT = 40  # ours: characters that begin each line of lists and quotes in one another
+MAX_LINE_PARTS = 250  # ours: texts of a thousand characters, or links; more are two lines
+# As in browsers, a comment, a quoted value or a script that never ends takes all that follows, so
+# no end is searched for in vain.
+HTML_ATTRIBUTES = r"""[^>=]*(?:=\s*(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?[^>=]*){0,99}"""
+HTML_TOKEN = lazy_re(rf"""(?isx)
+    <(?P<raw>script|style|title|textarea|iframe|noembed|noframes)(?=[\s/>])
+      {HTML_ATTRIBUTES} [^>]*(?:>|\Z) .*?(?=</(?P=raw)[\s/>]|\Z)
+  | <(?P<end>/?)(?P<name>[a-z][^\s/>]*) (?P<attributes>{HTML_ATTRIBUTES}) [^>]*(?:>|\Z)
+  | <!(?=--).*?(?:-->|\Z)
+  | <[!?/][^>]*(?:>|\Z)
+  | (?P<text> <?[^<]{{0,1024}}[^<\s]{{0,99}})""")  # in pieces, each of whole words
+BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
+# By element: the line ends before and after it.
+LINE_ENDS = {
+    **dict.fromkeys("br caption dd dt figcaption legend li summary td th tr".split(), 1),
+    **dict.fromkeys(
+        "address article aside blockquote center details dialog div dl fieldset figure footer"
+        " form h1 h2 h3 h4 h5 h6 header hr main nav ol p pre section table ul".split(),
+        2,
+    ),
+}
+# What is left out of a <main> or an <article>, and of another body.
+LEFT_OUT = frozenset(
+    "annotation audio canvas datalist dialog nav noscript object select svg template video".split()
+)
+LEFT_OUT_OF_BODY = LEFT_OUT | {"aside", "footer", "form", "header"}
+# What is tried until there are words: the element that is read alone, and what is left out.
+PAGE_READINGS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("main", frozenset()),
+    ("article", frozenset()),
+    ("", LEFT_OUT_OF_BODY),
+    ("", LEFT_OUT_OF_BODY - {"form"}),  # one form may be around everything
+)
+# The end of another element may be missing, or says nothing.
+CONTAINERS = LEFT_OUT_OF_BODY.union(
+    "article blockquote details div dl fieldset figure main ol section table ul".split()
+)
+OPTIONAL_ENDS = "dd dt li p td th tr".split()
+EMPTY_ELEMENTS = "area base br col embed hr img input link meta source track wbr".split()
+ROW_ENDS = "h1 h2 h3 h4 h5 h6 pre table tr".split()
+MARKED = "dd h1 h2 h3 h4 h5 h6 li ol ul".split()
+HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+INDENTS = {"blockquote": "> ", "ul": "  ", "ol": "   "}
+
+
+class OpenElement(NamedTuple):
+    """An element of a page that has not ended."""
+
+    name: str
+    indent: str  # what begins each line in it
+    left_out: frozenset[str]  # the elements in it that are not read; empty: nothing is read
+
+
+def page_text(html: str, base_url: str = "") -> str:
+    """The words of a page as Markdown, by one reading for all sites (R9). Never raises.
+
+    One <main>, or else one lone <article>, is read alone, else the body without nav, header,
+    footer, aside, form and dialog. Links are those to other pages by http(s); an image is its
+    alternative text. What follows `MAX_PAGE_WORDS` characters of it is left out.
+    >>> page_text("<nav>Menu</nav><h1>A</h1><p>See <a href=/b>B &amp; C</a>", "https://x.test/")
+    '# A\\n\\nSee [B & C](https://x.test/b)'
+    """
+    for root, left_out in PAGE_READINGS:
+        if root and len([*islice(re.finditer(rf"(?i)<{root}[\s/>]", html), 2)]) != 1:
+            continue
+        page = PageReader(base_url, root, left_out)
+        for token in HTML_TOKEN.finditer(html):
+            page.read(token)
+            if page.out.tell() > MAX_PAGE_WORDS:
+                break
+        page.end_line()
+        if page.out.tell():
+            return page.out.getvalue()
+    return ""
+
+
+class PageReader:
+    """Writes the words of a page as Markdown, line by line, as it reads the tags."""
+
+    def __init__(self, base: str, root: str, left_out: frozenset[str]) -> None:
+        self.base = base
+        self.root = root  # the element that is read where no other is
+        self.open = [OpenElement("", "", left_out)]
+        self.numbers: dict[int, int] = {}  # of the last item of each open list, by its depth
+        self.out = io.StringIO()
+        self.above = ""  # what begins the lines of the element that the last line is in
+        # The next line.
+        self.line_ends = 0  # before it
+        self.marker = ""  # of an item, or of a heading; it has the indentation in it
+        self.parts: list[str] = []
+        self.href: Optional[str] = None  # of the link that is open
+        self.link_at = 0  # the part that this link begins with
+        self.is_row = False  # of a table, which is one line
+        self.is_pre = False
+
+    def read(self, token: re.Match[str]) -> None:
+        name = (token["name"] or "").lower()
+        if name in ROW_ENDS:
+            self.is_row = False
+        if token["end"]:
+            self._end(name)
+        elif name:
+            self._start(name, token["attributes"])
+        elif token["text"] and self.open[-1].left_out:
+            text = unescape(token["text"])
+            if self.is_row:
+                text = text.replace("|", r"\|")
+            if self.is_pre and self.parts == ["\n"]:
+                text = text.lstrip("\r\n")
+            self.parts.append(text)
+        if len(self.parts) > MAX_LINE_PARTS:
+            self.end_line(1)
+
+    def _start(self, name: str, attributes: str) -> None:
+        values: Fields = {}
+        if name in ("a", "base", "img") or "hidden" in attributes.lower():
+            values = tag_attributes(attributes)
+        if name == "base":
+            self.base = http_url(self.base, values.get("href", "")) or self.base
+        self._break(name)
+        if self.open[-1].name == name in OPTIONAL_ENDS:
+            self.open.pop()  # a hidden one
+        outer = self.open[-1]
+        left_out = outer.left_out
+        if "hidden" in values or name in left_out:
+            left_out = frozenset()
+        elif name == self.root or (left_out and name == "article"):
+            left_out = LEFT_OUT
+        if left_out:
+            self._begin(name, values)
+        is_hidden = "hidden" in values or name == outer.name
+        is_kept = name in CONTAINERS or (is_hidden and name not in EMPTY_ELEMENTS)
+        is_ended = name == "svg" and attributes.endswith("/")
+        if is_kept and not is_ended and len(self.open) < MAX_OPEN_ELEMENTS:
+            indent = (outer.indent + INDENTS.get(name, ""))[:MAX_INDENT]
+            self.open.append(OpenElement(name, indent, left_out))
+            self.numbers[len(self.open)] = 0
+
+    def _begin(self, name: str, values: Fields) -> None:
+        outer = self.open[-1]
+        if name == "a":
+            self._end_link()
+            self.href = values.get("href")
+            self.link_at = len(self.parts)
+        elif name == "img":
+            self.parts.append(values.get("alt", ""))
+        elif name == "pre":
+            self._write("```")
+            self.parts.append("\n")
+            self.is_pre = True
+        elif name == "tr":
+            self.is_row = True
+        elif name in ("td", "th") and self.is_row:
+            self.parts.append(" | ")
+        elif name in HEADINGS:
+            self.marker = (self.marker or outer.indent) + HEADINGS[name]
+        elif name in ("dd", "li"):
+            indent = outer.indent.removesuffix(INDENTS.get(outer.name, ""))
+            mark = ": " if name == "dd" else "- "
+            if outer.name == "ol":
+                self.numbers[len(self.open)] += 1
+                mark = f"{self.numbers[len(self.open)]}. "
+            if self.is_row:
+                self.parts.append(mark)
+                return
+            self.marker = self.marker[: len(indent)] + indent[len(self.marker) :] + mark
+            if self.above.endswith("  "):  # in a list
+                self.line_ends = 1
+
+    def _end(self, name: str) -> None:
+        if name == "a":
+            self._end_link()
+        if name == "pre" and self.is_pre:
+            self.parts = ["".join(self.parts).rstrip(), "\n```"]
+            self.end_line()
+            self.is_pre = False
+        self._break(name)
+        if name in MARKED:
+            self.marker = ""
+        for depth in range(len(self.open) - 1, 0, -1):
+            if self.open[depth].name == name:
+                del self.open[depth:]
+                self._break(name)
+                break
+
+    def _end_link(self) -> None:
+        text = "".join(self.parts[self.link_at :])
+        words = text.strip()
+        href, self.href = self.href, None
+        if href is None or self.is_pre:
+            return
+        if href.startswith("#"):
+            if not any(map(str.isalnum, words)):  # such as a pilcrow
+                del self.parts[self.link_at :]
+            return
+        url = http_url(self.base, href)
+        if url and words:
+            link = f"[{words}](<{url}>)" if re.search("[()]", url) else f"[{words}]({url})"
+            self.parts[self.link_at :] = [text.replace(words, link, 1)]
+
+    def _break(self, name: str) -> None:
+        """Ends the line where an element begins or ends that has lines of its own."""
+        line_ends = LINE_ENDS.get(name, 0)
+        if not line_ends or not self.open[-1].left_out:
+            return
+        if self.is_row:
+            self.parts.append(" ")
+        elif self.is_pre:
+            if name == "br" or self.parts[-1:] != ["\n"]:
+                self.parts.append("\n")
+        elif name == "br":
+            self.end_line()
+            self.line_ends += 1
+        else:
+            self.end_line(line_ends)
+
+    def end_line(self, line_ends: int = 0) -> None:
+        """Writes the line, if it has words, and says how many line ends follow at least."""
+        if self.href and "".join(self.parts[self.link_at :]).strip():
+            self._end_link()  # of a card: its first line is the link
+        text = "".join(self.parts)
+        if self.is_pre:
+            self.out.write(re.sub(r"\r\n?|\n", "\n" + self.open[-1].indent, text))
+        else:
+            words = BLANKS.sub(" ", text).lstrip(" ").rstrip(" |")
+            if words:
+                self._write(words)
+        self.parts.clear()
+        self.link_at = 0
+        if not self.marker:
+            self.line_ends = max(self.line_ends, line_ends)
+
+    def _write(self, words: str) -> None:
+        indent = self.open[-1].indent
+        if self.line_ends > 1 and self.out.tell():
+            are_quoted = self.above[:1] == indent[:1] == ">"
+            self.out.write("\n>" if are_quoted else "\n")
+        if self.line_ends and self.out.tell():
+            self.out.write("\n")
+        self.out.write(self.marker + indent[len(self.marker) :] + words)
+        self.above = indent
+        self.marker = ""
+        self.line_ends = 0
+
+
+# 16e. Directives that bind what is done with a page
 ROBOTS_WARNINGS = {
     "noindex": "must not be indexed",
     "none": "must not be indexed, and its links must not be followed",
@@ -5989,7 +6203,7 @@ def robots_directives(
     return directives, warnings
 
 
-# 16e. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
+# 16f. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
 # Both are XML that lists entries, so one reader serves both.
 # By the name of the root: the kind of a document, and the name of its entries.
 XML_ROOTS = {
@@ -6140,15 +6354,23 @@ XML_SLIP = lazy_re(
     rb"(?s)<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)"
     rb"|(?!&(?:lt|gt|amp|quot|apos);)(?:" + ENTITY.encode() + rb"|&|<(?![A-Za-z_:/!?\x80-\xff]))"
 )
-XML_FORBIDDEN = dict.fromkeys({*range(32), 0xFEFF, 0xFFFE, 0xFFFF} - set(b"\t\n\r"))
+XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
+XML_FORBIDDEN_WIDE = ("\ufeff".encode(), "\ufffe".encode(), "\uffff".encode())
+
+
+def xml_bytes(text: str) -> bytes:
+    """The text in UTF-8, without what XML forbids."""
+    encoded = text.encode("utf-8", "replace").translate(None, XML_FORBIDDEN)
+    for forbidden in XML_FORBIDDEN_WIDE:
+        encoded = encoded.replace(forbidden, b"")
+    return encoded
 
 
 def mended_slip(slip: re.Match[bytes]) -> bytes:
     """The same in XML without a DTD: HTML's entities are letters, a bare & or < is itself."""
     if slip[0].startswith(b"<!"):
         return slip[0]
-    meant = unescape(slip[0].decode()).translate(XML_FORBIDDEN)
-    return escape(meant).encode("utf-8", "replace")
+    return xml_bytes(escape(unescape(slip[0].decode())))
 
 
 def pieces_of(document: bytes) -> Iterator[bytes]:
@@ -6170,8 +6392,7 @@ def utf8_pieces(pieces: Iterator[bytes], content_type: str = "") -> Iterator[byt
     """
     first = next(pieces, b"")
     codec = body_codecs(first, content_type)[0]
-    for text in codecs.iterdecode(itertools.chain((first,), pieces), codec, "replace"):
-        yield text.translate(XML_FORBIDDEN).encode("utf-8", "replace")
+    return map(xml_bytes, codecs.iterdecode(itertools.chain((first,), pieces), codec, "replace"))
 
 
 def from_root(document: bytes) -> bytes:
@@ -6882,6 +7103,7 @@ __all__ = [
     "host_key",
     "markdown_links",
     "page_metadata",
+    "page_text",
     "parse_duration",
     "parse_feed",
     "parse_llms_txt",
