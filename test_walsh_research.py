@@ -781,7 +781,7 @@ R5 loaded dice | return random.random() => return random.Random(7).random()
 R5 a day at most | now + delay, self.wire => now + min(delay, 86400.0), self.wire
 R5 503 is an answer | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (429,)
 R5 five minutes' hold | (held_until=until, => (held_until=min(until, self.now() + 300),
-R6 images are read | and not is_unread_type(content_type)  # R6 => 
+R6 images are read | and not is_unread_type(content_type, url)  # R6 => 
 R6 a record has the body | "body", "headers"):\n            del shown[name]
   => "headers"):\n            del shown[name]\n        shown["body"] = self.text
 R6 advertised feeds are asked for | title=feed["title"]) => result=self.fetch(feed["url"]))
@@ -3239,7 +3239,7 @@ READ_TYPES = """
 UNREAD_TYPES = """
     image/png image/svg+xml IMAGE/GIF audio/mpeg video/mp4 font/woff2 application/x-font-ttf
     application/font-woff text/css text/javascript application/javascript application/wasm
-    application/zip application/gzip application/x-tar application/octet-stream application/x-msi
+    application/zip application/gzip application/x-tar application/x-msi
     application/vnd.rar application/x-7z-compressed application/x-debian-package
     application/x-executable application/vnd.apple.mpegurl application/x-shockwave-flash
 """.split()
@@ -3320,6 +3320,25 @@ class TestRequests:
         is_read = media_type in READ_TYPES
         assert wanted == [is_read] and (result.outcome, result.read) == ("fetched", is_read)
         assert bool(result.body) == bool(result.sha256) == is_read and (is_read or result.warnings)
+
+    @given(
+        "path, is_read",
+        *[
+            (path, True)
+            for path in "/ /LICENSE /v1.2/LICENSE /a.csv /a.YAML?b.zip /a.b.jsonl".split()
+        ],
+        *[(path, False) for path in "/a.zip /a.tar.gz /a.pdf /a.js /a. /.DS_Store".split()],
+    )
+    @pytest.mark.parametrize("kind", ["application", "binary"])
+    def test_R6_a_type_that_says_nothing_is_judged_by_the_ending_of_the_path(
+        self, world, path, is_read, kind
+    ):
+        there = B + path.lstrip("/")
+        world.web[A + "go.zip"] = moved(there)
+        world.web[there] = answer("words", content_type=f"{kind}/octet-stream")
+        result = world.bot().fetch(A + "go.zip")
+        text = "words" if is_read else ""
+        assert (result.outcome, result.read, result.text) == ("fetched", is_read, text)
 
     @pytest.mark.parametrize("label, codec, text", CHARSETS)
     def test_charsets_as_the_web_means_them(self, label, codec, text):

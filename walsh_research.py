@@ -2143,7 +2143,7 @@ UNREAD_TYPES = frozenset(
     """
     image font audio video
     css javascript ecmascript wasm
-    binary octet-stream vnd.ms-fontobject
+    binary vnd.ms-fontobject
     zip zip-compressed gzip bzip bzip2 xz zstd tar gtar 7z-compressed
     rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage
     debian-package vnd.debian.binary-package rpm redhat-package-manager
@@ -2154,16 +2154,30 @@ UNREAD_TYPES = frozenset(
 """.split()
 )
 HTML_TYPES = ("text/html", "application/xhtml+xml")
-TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
+# application/octet-stream says nothing: servers send what they do not know so, a LICENSE too.
+UNKNOWN_SUBTYPE = "octet-stream"
+TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown", UNKNOWN_SUBTYPE)
+TEXT_ENDINGS = frozenset(
+    """
+    txt text md markdown rst adoc org tex bib log csv tsv sql diff patch
+    json jsonl ndjson geojson jsonld yaml yml toml ini cfg conf properties
+    xml rss atom rdf opml ttl nt n3 nq html htm xhtml ics vcf srt vtt
+    py rb go rs c h cc cpp hpp java sh
+""".split()
+)
 
 
 def media_type_of(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def is_unread_type(content_type: str) -> bool:
+def is_unread_type(content_type: str, url: str) -> bool:
+    """Whether a body of this type stays unread; of the unknown type the path's ending decides."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
+    if subtype == UNKNOWN_SUBTYPE:
+        name = split_url(url).path.rpartition("/")[2]
+        return "." in name and name.rpartition(".")[2].lower() not in TEXT_ENDINGS  # R6
     is_font = subtype.startswith("font-")
     return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
 
@@ -2284,14 +2298,14 @@ def request_headers(
     }
 
 
-def wants_any_success(status: int, headers: Headers) -> bool:
+def wants_any_success(url: str, status: int, headers: Headers) -> bool:
     """A policy document may come under any type."""
     return 200 <= status < 300
 
 
-def wants_body(status: int, headers: Headers) -> bool:
+def wants_body(url: str, status: int, headers: Headers) -> bool:
     content_type = header_value(headers, "content-type")
-    return wants_any_success(status, headers) and not is_unread_type(content_type)  # R6
+    return wants_any_success(url, status, headers) and not is_unread_type(content_type, url)  # R6
 
 
 def as_response(given: Any) -> Response:
@@ -4081,7 +4095,7 @@ class SourceStore:
 # Who must wait yields a Later. A policy document that a gate wants is a Visit of its own, which
 # ends with the visit that wants it (`PolicyStore.ensure`).
 
-Wants = Callable[[int, Headers], bool]
+Wants = Callable[[str, int, Headers], bool]  # of URL, status and headers
 Answer = Union[Response, TransportError]
 # A gate lets pass (None), refuses, says when to come back, or has steps that come first.
 GateAnswer = Union[Later, Decision, Generator[Later, None, Optional[Decision]], None]
@@ -4461,7 +4475,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         decision = decision._replace(reason="not modified, so there is no body (R7)")
         answer = answer._replace(body=b"")
         fields.update(etag=visit.known.etag, last_modified=visit.known.last_modified)
-    elif visit.target.wants(answer.status, answer.headers):
+    elif visit.target.wants(visit.wire, answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
         fields["read"] = False
@@ -4947,7 +4961,7 @@ class Fetcher:
             request_headers(how, visit.conditions, self.extra_headers(visit)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
-            visit.target.wants,  # R6
+            partial(visit.target.wants, visit.wire),  # R6
             visit.left,  # R4 counts from its departure
         )
         if self.options.trace:
@@ -6782,12 +6796,13 @@ def read_feed_metadata(
     return Reading(feed.title, links, metadata, warnings=warnings)
 
 
-def wants_structured(status: int, headers: Headers) -> bool:
+def wants_structured(url: str, status: int, headers: Headers) -> bool:
     """Whether a body is read for `discover`: what R6 reads, and gzip as sitemaps come in it."""
     media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
     is_archive = re.fullmatch(archive, media_type) is not None
-    return wants_body(status, headers) or (is_archive and wants_any_success(status, headers))
+    is_wanted_archive = is_archive and wants_any_success(url, status, headers)
+    return is_wanted_archive or wants_body(url, status, headers)
 
 
 class Bot(Fetcher):
