@@ -514,7 +514,7 @@ PACE_SECONDS = 0.15
 
 SCRIPT = (
     f"""
-import multiprocessing, sys, threading, time
+import multiprocessing, os, sys, threading, time
 import walsh_research as wr
 
 wr.MIN_REQUEST_INTERVAL = {PACE_SECONDS}
@@ -542,6 +542,12 @@ if __name__ == "__main__":
                 break
             if what == "hold":
                 time.sleep(0.5)
+            if what.startswith("a child") and os.fork() == 0:
+                if what == "a child closes it":
+                    run.close()
+                if what == "a child goes on":
+                    list(run)
+                sys.exit()
         run.close()
     show("end", bot.requests, bot.blocklist_was_missed, len(multiprocessing.active_children()))
 """
@@ -8138,6 +8144,30 @@ class TestJobs:
         assert failed and len({row.url.rpartition("/")[0] for row in failed}) == 1
         assert all("its worker process ended with exit code -9" in row.reason for row in failed)
         assert {row.outcome for row in rows} == {"fetched", "failed"}
+
+    @FORKS
+    @pytest.mark.parametrize("what", ["a child exits", "a child closes it", "a child goes on"])
+    def test_a_child_that_the_program_forks_ends_no_worker(self, what, hosts, start):
+        urls = targets(hosts[1:])
+        rows, last = finish(start(what, 2, urls))
+        assert sorted(row.url for row in rows) == sorted(urls)
+        assert {row.outcome for row in rows} == {"fetched"} and last[3] == "0"
+
+    @FORKS
+    def test_a_process_that_may_start_none_is_told_so_at_once(self):
+        """A worker of `multiprocessing.Pool` is daemonic."""
+        code = """if True:
+            import multiprocessing, walsh_research as wr
+            def work():
+                try:
+                    wr.Bot(None).run(["https://a.test/"], jobs=2)
+                except ValueError as error:
+                    return error
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                print(pool.apply(work))
+        """
+        told = "jobs is 2 in a daemonic process, which may start none, want 1\n"
+        assert python(code) == (told, "")
 
     @FORKS
     @pytest.mark.parametrize("what, latency", [("threads", 0), ("fork", 4)])

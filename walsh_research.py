@@ -9279,6 +9279,28 @@ class Worker(NamedTuple):
     unfinished: collections.Counter[str]  # targets
 
 
+Workers = dict["Connection", Worker]  # by the parent's end of the pipe
+RUNNING_WORKERS: dict[int, Workers] = {}  # of each generator of this process that is not closed
+
+
+def forget_workers() -> None:
+    """After fork: the worker processes are the parent's, and no concern of the child's."""
+    for workers in RUNNING_WORKERS.values():
+        import multiprocessing.process
+
+        # At the end of a process multiprocessing ends those that this set has, the parent's too.
+        children: set[BaseProcess] = getattr(multiprocessing.process, "_children", set())
+        for connection, worker in workers.items():
+            children.discard(worker.process)
+            connection.close()
+        workers.clear()
+    RUNNING_WORKERS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_workers)
+
+
 def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
     """R4a: starts worker processes, yields what they find, and ends them with this generator."""
     from multiprocessing.connection import wait
@@ -9292,7 +9314,8 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
     no_urls = list(itertools.filterfalse(host_of, urls))
     yield from findings_of(bot, assignment._replace(urls=no_urls))
     failed_at = bot.refresh_blocklist()  # R10: the parent asks once for all of them
-    workers: dict[Connection, Worker] = {}
+    workers: Workers = {}
+    RUNNING_WORKERS[id(workers)] = workers
     try:
         lost: list[Finding] = []
         with signals_held_back():
@@ -9306,10 +9329,12 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
                     lost += lost_findings(bot, task.mode, share, reason)
         yield from lost
         while workers:
-            for connection in wait(list(workers), STATUS_TICK_SECONDS):
+            ready = wait(list(workers), STATUS_TICK_SECONDS)
+            for connection in filter(workers.__contains__, ready):  # a forked child has none
                 yield from receive(bot, assignment.mode, workers, connection)
             yield Finding("", None, is_last=False)  # so that a status line goes on
     finally:
+        RUNNING_WORKERS.pop(id(workers), None)
         for worker in workers.values():
             worker.process.kill()
         for connection, worker in workers.items():
@@ -9317,9 +9342,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
             worker.process.join()
 
 
-def start_worker(
-    bot: Bot, task: Assignment, failed_at: float, workers: dict[Connection, Worker]
-) -> None:
+def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: Workers) -> None:
     """Adds a process for the task to `workers`, by our end of its pipe. OSError: none can be had."""
     context = worker_context()
     ours, theirs = context.Pipe()
@@ -9330,7 +9353,7 @@ def start_worker(
     workers[ours] = Worker(process, collections.Counter(task.urls))
 
 
-def receive(bot: Bot, mode: str, workers: dict[Connection, Worker], connection: Any) -> Findings:
+def receive(bot: Bot, mode: str, workers: Workers, connection: Any) -> Findings:
     """Reads what a worker says next; what one that has ended left undone has failed."""
     process, unfinished = workers[connection]
     try:
@@ -9419,8 +9442,12 @@ def check_jobs(jobs: int, options: Options) -> None:
     """Raises ValueError where there cannot be so many processes, or they cannot have an option."""
     if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
         raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
-    if jobs > 1 and sys.platform in WEBASSEMBLY:
+    if sys.platform in WEBASSEMBLY:
         raise ValueError(f"jobs is {jobs} and there are no processes here, want 1")
+    import multiprocessing
+
+    if multiprocessing.current_process().daemon:
+        raise ValueError(f"jobs is {jobs} in a daemonic process, which may start none, want 1")
     for name in ("transport", "clock", "interactive"):
         if getattr(options, name):
             raise ValueError(f"jobs is {jobs} and {name} is given, want jobs=1 with it")
