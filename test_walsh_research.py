@@ -8666,27 +8666,27 @@ class TestResultLines:
         assert out.data.count(b"\n") == 16 or (code == 1 and len(out.data) == room)
         out.room = 10**6  # what is left goes when the stream does
 
-    @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="`>>` is for writing alone")
-    @given(
-        "torn, options, kept",
-        ("OK    2", ["--json"], "OK    2\n"),
-        ("OK\n", ["--json"], "OK\n"),
-        ("", ["--json"], ""),
-        ("begun ", ["--body"], "begun "),
-    )
-    def test_a_torn_last_line_is_ended_first(
-        self, run, world, monkeypatch, tmp_path, torn, options, kept
+    @TERMINALS
+    @pytest.mark.parametrize("unbuffered", ["", "1"])
+    @given("one, all", ("{} >> {}", "{}"), ("{}", "({}) >> {}"), ("{}", "({}) | cat >> {}"))
+    def test_lines_of_runs_that_share_stdout_do_not_mix(
+        self, publisher, tmp_path, one, all, unbuffered
     ):
-        world.web[DOC] = '{"words": 5}'
-        file = tmp_path / "results"
-        file.write_text(torn)
-        with open(file, "a") as out:
-            monkeypatch.setattr(sys, "stdout", out)
-            monkeypatch.setattr(sys, "stderr", io.StringIO())
-            assert wr.main([*options, DOC]) == 0
-        found = file.read_text()
-        assert found.startswith(kept + "{") and json.loads(found[len(kept) :])
-        assert found.endswith("\n") is (options == ["--json"])
+        links = "\n".join(f"[{number}](https://b.test/{number:060})" for number in range(1300))
+        paths = [f"/{number}.md" for number in range(4)]
+        for path in paths:
+            publisher.set_answer(path, links, headers={"Content-Type": "text/markdown"})
+        program = [sys.executable, *patched("wr.MIN_REQUEST_INTERVAL = 0.01")]
+        words = [*here(publisher, tmp_path), "--json", "--force"]
+        words += [publisher.origin + path for path in paths]
+        run, file = shlex.join(map(str, [*program, *words])), tmp_path / "results"
+        runs = [one.format(run.replace("/cache ", f"/{n} "), file) + " || echo no" for n in "123"]
+        script = all.format(" & ".join([*runs, "wait"]), file)
+        environment = environment_of(PYTHONUNBUFFERED=unbuffered)
+        done = subprocess.run(["sh", "-c", script], env=environment, **CAPTURED)
+        assert done.stdout == ""
+        urls = Counter(json.loads(line)["url"] for line in file.read_text().splitlines())
+        assert len(urls) == 4 and set(urls.values()) == {3}
 
     def test_json_is_an_object_a_line_with_what_people_read_first(self, run, world):
         world.web[DOC] = answer("x" * 5, content_type="text/plain\x85", title="\u2028")

@@ -10705,16 +10705,21 @@ def open_stdout() -> TextIO:
     return sys.stdout
 
 
-def end_torn_line() -> None:
-    """What a full disk cut off is not the beginning of our first line."""
-    with suppress(AttributeError, OSError, ValueError):  # closed, no file, empty, or unreadable
-        number = sys.stdout.fileno()
-        if stat.S_ISREG(os.fstat(number).st_mode):
-            # On Linux this opens the file anew: `>>` opened it for writing alone.
-            with open(f"/proc/self/fd/{number}", "rb") as file:
-                file.seek(-1, os.SEEK_END)
-                if file.read() != b"\n":
-                    sys.stdout.write("\n")
+@contextmanager
+def line_lock(stream: TextIO) -> Iterator[None]:
+    """Keeps other processes that write lines to the same file or pipe waiting, long lines too.
+
+    A record lock belongs to a process: two that inherited one open file exclude each other, which
+    `flock` does not do. Windows lets one process at a time open a file for appending.
+    """
+    with ExitStack() as held:
+        # Windows has no fcntl; a stream may be no file; some file systems have no locks.
+        with suppress(ImportError, OSError, ValueError):
+            import fcntl
+
+            fcntl.lockf(stream.fileno(), fcntl.LOCK_EX)
+            held.callback(fcntl.lockf, stream.fileno(), fcntl.LOCK_UN)
+        yield
 
 
 # --- What is shown ------------------------------------------------------------
@@ -10806,8 +10811,6 @@ class Command(SystemClock):
     def run(self) -> int:
         """Does what was asked for, and gives the exit code."""
         self.collect_targets()
-        if self.options.mode != "body":
-            end_torn_line()
         try:
             getattr(self, self.options.mode)()
         finally:
@@ -10921,10 +10924,11 @@ class Command(SystemClock):
             return
         stdout = open_stdout()
         line = itertools.chain(pieces, "\n")
-        # A line of a usual size is one write, which Ctrl-C cannot tear.
-        stdout.write("".join(islice(line, USUAL_PIECES)))
-        stdout.writelines(line)
-        stdout.flush()
+        with line_lock(stdout):
+            # A line of a usual size is one write, which Ctrl-C cannot tear.
+            stdout.write("".join(islice(line, USUAL_PIECES)))
+            stdout.writelines(line)
+            stdout.flush()
 
     def line(self, text: str) -> None:
         self.write([text])
