@@ -6090,6 +6090,11 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     return Sitemap(kind, entries, warning)
 
 
+def page_text(html: str, base_url: str = "") -> str:
+    """STUB, to be dropped at the merge: the words of a page."""
+    return unescape(re.sub(r"(?s)<(script|style|title)\b.*?</\1>|<[^>]*>", " ", html)).strip()
+
+
 # === 17. ROBOTS2   robots2 v0.2.1 (opt-in) ===================================
 # What a robots2.txt and the answers to its ask protocol mean.
 # It narrows what the other gates allow and never widens it: what is not understood is kept to be
