@@ -8303,7 +8303,7 @@ class TestCommandLine:
         assert len(lines) <= 48 and max(map(len, lines)) <= 80
         options = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", done.out, re.MULTILINE))
         assert options == set(
-            "--input --check --discover --body --mcp --report --selftest --attest --version --help"
+            "--input --check --discover --body --text --mcp --report --selftest --attest --version --help"
             " --min-age --force --max-wait --timeout --max-bytes --jobs --unreachable --robots2"
             " --allow-private --cache-dir --json --quiet --verbose --offline --origin --tag".split()
         )
@@ -8351,9 +8351,9 @@ class TestCommandLine:
         ("--origin http://10.0.0.1 x", "10.0.0.1 is a private address, so that every opt-out"),
         ("--check --discover x", "--discover is beside --check, want one of them"),
         ("--body --check x", "--check is beside --body, want one of them"),
-        ("--body --json x", "--json or --jobs is beside --body, want --body alone"),
-        ("--body --jobs 2 x", "--json or --jobs is beside --body, want --body alone"),
-        ("--body https://a.test/ https://b.test/", "--body has 2 targets, want one"),
+        ("--body --text x", "--text is beside --body, want one of them"),
+        ("--body https://a.test/ https://b.test/", "--body has 2 targets, want one, or --json"),
+        ("--text x --input x", "--text has 3 targets, want one, or --json"),
         ("--report f x", "a target is beside --report, want one of them"),
         ("--report f --check", "--check is beside --report, want one of them"),
         ("--mcp x", "a target is beside --mcp, want one of them"),
@@ -8363,7 +8363,11 @@ class TestCommandLine:
         ("--input /no/such/file", "--input /no/such/file is unusable (No such"),
         ("--report /no/such/file", "--report /no/such/file is unusable (No such file"),
     )
-    def test_misuse_is_one_line_and_exit_2(self, run, world, arguments, told):
+    def test_misuse_is_one_line_and_exit_2(
+        self, run, world, arguments, told, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        Path("x").write_text("https://a.test/\nhttps://b.test/\n")
         done = run(*arguments.split(" ") if arguments else ())
         assert (done.code, done.out, world.hits) == (2, "", [])
         assert told_in(done.err).startswith("walsh_research.py: ") and told in done.err
@@ -8949,7 +8953,7 @@ class TestResultLines:
 class TestBody:
     """One page, its bytes alone."""
 
-    def body(self, monkeypatch, *arguments, terminal=False):
+    def body(self, monkeypatch, *arguments, terminal=False, mode="--body"):
         """Exit code, the bytes on stdout, stderr."""
         raw = io.BytesIO()
         out = io.TextIOWrapper(raw, "utf-8")
@@ -8957,7 +8961,7 @@ class TestBody:
         err = io.StringIO()
         monkeypatch.setattr(sys, "stdout", out)
         monkeypatch.setattr(sys, "stderr", err)
-        code = wr.main(["--body", *map(str, arguments)])
+        code = wr.main([mode, *map(str, arguments)])
         out.flush()
         return code, raw.getvalue(), told_in(err.getvalue())
 
@@ -9013,6 +9017,54 @@ class TestBody:
         world.web[DOC] = "x" * 2000
         assert self.body(monkeypatch, "--max-bytes", "1k", DOC)[:2] == (1, b"")
 
+    @given_rows(
+        "data, content_type, code, told",
+        ("a page", "<title>T</title><p>\xfc</p>", "text/html; charset=latin1", 0, "\xfc"),
+        ("markdown", "# T\n[a](/b)\n", "text/markdown", 0, "# T\n[a](/b)\n"),
+        ("plain text", "\xfc\r\n", "text/plain; charset=latin1", 0, "\xfc\r\n"),
+        ("json", "{}", "application/ld+json", 0, "{}"),
+        ("xml", "<a/>", "application/xml", 0, "<a/>"),
+        ("of unknown type", "words", "application/octet-stream", 0, "words"),
+        ("a document", "%PDF", "application/pdf", 1, ""),
+        ("a page of scripts", "<script>x</script>", "text/html", 1, ""),
+        ("an image", "x", "image/png", 1, ""),
+    )
+    def test_the_words_of_a_target(self, run, world, monkeypatch, data, content_type, code, told):
+        world.web[DOC] = answer(data.encode("latin-1"), content_type=content_type)
+        done, out, err = self.body(monkeypatch, DOC, mode="--text")
+        assert (done, out.decode().strip()) == (code, told.strip())
+        assert err.startswith(f"OK    200      {DOC}  ") and ("nothing was" in err) == code
+        found = run("--text", "--json", "--force", DOC)
+        assert found.code == code
+        assert json.loads(found.out).get("text", "") in (told, f"{told}\n")
+
+    @given_rows(
+        "data, field, shown",
+        ("ASCII", b"a\r\n", "body", "a\r\n"),
+        ("another charset", "\xfc".encode("latin-1"), "body_base64", "/A=="),
+        ("a mark", b"\xef\xbb\xbfa", "body_base64", "77u/YQ=="),
+        ("nothing", b"", None, None),
+    )
+    def test_bodies_of_a_list(self, run, world, data, field, shown):
+        world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /no"
+        world.web[DOC] = answer(data, content_type="text/plain; charset=latin1")
+        world.web[DOC + "2"] = answer(b"%PDF", content_type="application/pdf")
+        done = run("--body", "--json", DOC, DOC + "2", TOP + "/no")
+        found = {item["url"]: item for item in map(json.loads, done.out.splitlines())}
+        assert done.code == (3 if field else 1) and told_in(done.err).startswith("3 targets: 2 f")
+        assert found[DOC + "2"]["body_base64"] == "JVBERg=="
+        del found[DOC + "2"]["body_base64"]
+        fields = [name for item in found.values() for name in item if name.startswith("body")]
+        assert fields == [field] * (field is not None) and found[DOC].get(field) == shown
+
+    @pytest.mark.parametrize("mode", ["--body", "--text"])
+    def test_bodies_come_along_from_other_processes(self, hosts, tmp_path, mode):
+        read_policies(tmp_path, *hosts)
+        words = ["--allow-private", "--origin", hosts[0].origin, "--cache-dir", tmp_path, mode]
+        done = command(*words, "--json", "--jobs", 2, *targets(hosts[1:3], 1))
+        found = [json.loads(line)[mode[2:]] for line in done.out.splitlines()]
+        assert (done.code, found) == (0, ["page"] * 2)
+
     @pytest.mark.parametrize("room, code", [(30_000, 0), (29_999, 1)])
     def test_without_a_buffer_each_byte_is_written(self, run, world, monkeypatch, room, code):
         world.web[DOC] = "x" * 30_000
@@ -9024,15 +9076,18 @@ class TestBody:
     def test_ai_input_is_said(self, run, world, monkeypatch):
         robots = "User-agent: *\nContent-Signal: ai-input=no\nAllow: /"
         world.web.update({TOP + "/robots.txt": robots, DOC: "words"})
-        code, out, err = self.body(monkeypatch, DOC)
-        assert out == b"words" and "ai-input=no" in err
+        for mode in ("--body", "--text"):
+            for more in ([], ["-q"], ["--json"]):
+                code, out, err = self.body(monkeypatch, "--force", DOC, *more, mode=mode)
+                assert code == 0 and b"words" in out and err.count("ai-input=no") == 1
 
     def test_a_terminal_is_shown_no_control_character(self, run, world, monkeypatch):
         text = "a\tb\n\x1b[2J\r\x9b\u202eü"
         world.web[DOC] = answer(text, content_type="text/plain; charset=utf-8")
         monkeypatch.setenv("TERM", "dumb")
-        code, out, _ = self.body(monkeypatch, DOC, terminal=True)
-        assert (code, out.decode()) == (0, "a\tb\n\\x1b[2J\\r\\x9b\\u202eü")
+        for mode in ("--body", "--text"):
+            code, out, _ = self.body(monkeypatch, "--force", DOC, terminal=True, mode=mode)
+            assert (code, out.decode()) == (0, "a\tb\n\\x1b[2J\\r\\x9b\\u202eü")
 
     def test_a_terminal_is_shown_what_is_no_text(self, run, world, monkeypatch):
         world.web[DOC] = answer(b"\0\xff", content_type="application/pdf")

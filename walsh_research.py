@@ -10424,7 +10424,8 @@ targets:
 what to do (without one of these: fetch each target):
   --check               decide and explain gate by gate; fetch no target
   --discover            list a target's feeds, markdown, llms.txt and sitemaps
-  --body                write the bytes of one URL to stdout, its line to stderr
+  --body                write the bytes of one URL; with --json those of each
+  --text                write the words of one URL; with --json those of each
   --mcp                 serve a harness over stdio (MCP); --max-wait is 20s
   --report FILE         draw the --json lines in FILE as a page; ask nothing
   --selftest            prove conformance: vectors, sandbox, live fixtures
@@ -10452,7 +10453,6 @@ proof:
   --tag ORG/REPO[@SHA]  sign requests to the origin (R13)
 examples:
   walsh_research.py https://example.org/ https://example.net/feed.xml
-  walsh_research.py --check https://example.org/private
   walsh_research.py --input targets.txt --json >> results.jsonl
 exit codes:
   0 all fetched, unchanged or fresh      1 failed, deferred, or no list ever
@@ -10466,11 +10466,13 @@ MODES = (  # the first holds
     "mcp",
     "report",
     "body",
+    "text",
     "check",
     "discover",
     "attest",
     "selftest",
 )
+CONTENT_MODES = ("body", "text")
 EXIT_CODES = (0, 4, 3, 1, 2)  # a later one prevails
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
@@ -10638,11 +10640,9 @@ def chosen_mode(options: argparse.Namespace) -> str:
         return mode
     if len(modes) > 1 and modes != ["attest", "selftest"]:
         raise Misuse(f"--{modes[1]} is beside --{mode}, want one of them")
-    if mode == "body" and (options.json or options.jobs > 1):
-        raise Misuse("--json or --jobs is beside --body, want --body alone")
     if options.offline and not options.selftest:
         raise Misuse("--offline is without --selftest, want both")
-    if mode in ("fetch", "body", "check", "discover"):
+    if mode in ("fetch", *CONTENT_MODES, "check", "discover"):
         if not has_target:
             wanted = "a URL, - for stdin, or --input FILE; --help shows all"
             raise Misuse(f"no target is named, want {wanted}")
@@ -10786,6 +10786,14 @@ def what_came(result: Result) -> list[object]:
     ]
 
 
+def words_of(result: Result) -> str:
+    """The words of a body: of a page as Markdown, of any other text as they are."""
+    if media_kind(result.content_type) != "html":
+        return result.text
+    readable, _ = cut_for_reading(result.body)
+    return page_text(decode_body(readable, result.content_type), result.final_url)
+
+
 class JsonLater(list[Any]):
     """Value tuples that become JSON-ready one by one, as each is written."""
 
@@ -10801,6 +10809,7 @@ class Command(SystemClock):
 
     def __init__(self, words: Sequence[str]) -> None:
         self.options = read_arguments(words)
+        self.gives_content = self.options.mode in CONTENT_MODES
         self.targets: list[str] = []
         self.codes = {0}  # exit codes: the worst is the command's
         self.counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))  # in the order of a summary
@@ -10832,6 +10841,9 @@ class Command(SystemClock):
         for name in names:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
+        if self.gives_content and not self.options.json and len(self.targets) != 1:
+            found = f"--{self.options.mode} has {len(self.targets)} targets"
+            raise Misuse(f"{found}, want one, or --json")
         widest = max(map(len, self.targets), default=0)
         self.name_columns = min(MAX_URL_COLUMNS, widest)
 
@@ -10854,8 +10866,8 @@ class Command(SystemClock):
 
     def show_findings(self, mode: str, show: Callable[[Any], None]) -> None:
         """Shows what a bot, or many processes, find of each target, as it is done."""
-        is_body = self.options.mode == "body"
-        assignment = Assignment(mode, self.targets, self.options.min_age, is_body, is_anew=is_body)
+        wanted = self.gives_content
+        assignment = Assignment(mode, self.targets, self.options.min_age, wanted, is_anew=wanted)
         with self.make_bot() as bot:
             self.bot = bot
             with arguments_as_options():
@@ -10922,9 +10934,9 @@ class Command(SystemClock):
     # --- Lines ------------------------------------------------------------
 
     def write(self, pieces: Iterable[str]) -> None:
-        """Writes the pieces of a line on stdout, at once; of --body on stderr."""
+        """Writes the pieces of a line on stdout, at once; on stderr where that has the content."""
         self.status()
-        if self.options.mode == "body":
+        if self.gives_content and not self.options.json:
             write_error("".join(pieces) + "\n")
             return
         stdout = open_stdout()
@@ -10948,8 +10960,15 @@ class Command(SystemClock):
 
         self.write(json.JSONEncoder(allow_nan=False, indent=indent).iterencode(value))
 
-    def row(self, value: Any, head: str, name: str, said: Iterable[object]) -> None:
-        """Writes an object, or a line in columns."""
+    def row(
+        self,
+        value: Any,
+        head: str,
+        name: str,
+        said: Iterable[object],
+        more: Mapping[str, Any] = NO_FIELDS,
+    ) -> None:
+        """Writes an object, with these fields more, or a line in columns."""
         if self.options.json:
             listed = "links" if isinstance(value, Result) else "items"
             records = getattr(value, listed, ())
@@ -10958,7 +10977,7 @@ class Command(SystemClock):
             fields = value.to_dict()
             if records:
                 fields[listed] = JsonLater(records)
-            self.show_object(fields)
+            self.show_object({**fields, **more})
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
@@ -10972,6 +10991,7 @@ class Command(SystemClock):
         name: str,
         said: Iterable[object],
         is_well: bool = True,
+        more: Mapping[str, Any] = NO_FIELDS,
     ) -> bool:
         """Counts what became of it, and shows it unless --quiet.
 
@@ -10986,7 +11006,7 @@ class Command(SystemClock):
             head = f"{word:<4}"
             if terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
                 head = f"\x1b[{colour}m{head}\x1b[0m"
-            self.row(value, f"{head}  {code or '-':<7}  ", name, said)
+            self.row(value, f"{head}  {code or '-':<7}  ", name, said, more)
         return is_shown and not self.options.json
 
     # --- What can be asked for --------------------------------------------
@@ -11010,6 +11030,15 @@ class Command(SystemClock):
         for name, said in cast(Bot, self.bot).explain(decision):
             say(f"      {name:<10} {said}")
 
+    def body(self) -> None:
+        """Writes the content of targets, which are asked for without validators."""
+        if self.options.json:
+            self.fetch()
+        else:
+            self.show_findings("run", self.show_result)
+
+    text = body
+
     def show_result(self, result: Result, record: Source | None = None) -> None:
         """Shows what came, or why not; `record` is what --json has in its place."""
         if self.options.verbose and result.final_url:  # a gate was asked
@@ -11027,11 +11056,17 @@ class Command(SystemClock):
         if result.ok and result.read:  # else the line says why already
             said += result.warnings
         is_well = not result.last_failure  # R8
-        if self.options.mode == "body" and not (result.ok and result.body):
+        content = self.content_of(result)
+        if self.gives_content and not content:
             said.insert(0, "nothing was written")
             is_well = False
         code = result.status or result.gate
-        self.show_outcome(record or result, outcome, code, result.url, said, is_well)
+        shown = record or result
+        is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well, content)
+        if content and result.no_ai_input and not is_told:
+            self.warn(f"{result.url}: {AI_INPUT_WARNING}")
+        if content and not self.options.json:
+            self.write_content(*content.values(), result)
 
     def summarize(self) -> None:
         """Says how it went: outcomes, requests and time."""
@@ -11046,24 +11081,32 @@ class Command(SystemClock):
             write_error("\n")
         log(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
 
-    def body(self) -> None:
-        """Writes the bytes of one target, which is asked for without validators."""
-        if len(self.targets) != 1:
-            raise Misuse(f"--body has {len(self.targets)} targets, want one")
-        self.show_findings("run", self.show_body)
+    def content_of(self, result: Result) -> dict[str, Any]:
+        """What --body or --text gives, by its name in JSON; nothing where there is none."""
+        if not (self.gives_content and result.ok and result.body):
+            return {}
+        if self.options.mode == "text":
+            text = words_of(result)
+            return {"text": text} if text else {}
+        if not self.options.json:
+            return {"body": result.body}
+        text = result.text
+        if text.encode() == result.body:
+            return {"body": text}
+        return {"body_base64": binascii.b2a_base64(result.body, newline=False).decode()}
 
-    def show_body(self, result: Result) -> None:
-        """Shows its line, and what came; on a terminal as text that moves no cursor."""
-        self.show_result(result)
-        if not result.ok:
-            return
+    def write_content(self, content: str | bytes, result: Result) -> None:
+        """Writes bytes as they are, or words; on a terminal as text that moves no cursor."""
         stdout = open_stdout()
         if is_terminal(stdout):
-            text = result.text or result.body.decode("latin-1")
-            for letter in text:
+            if isinstance(content, bytes):
+                content = result.text or content.decode("latin-1")
+            for letter in content:
                 stdout.write(letter if letter in "\n\t" else shown_character(letter))
+        elif isinstance(content, bytes):
+            stdout.buffer.write(content)
         else:
-            stdout.buffer.write(result.body)
+            stdout.write(content)
         stdout.flush()
 
     def check(self) -> None:
