@@ -10445,7 +10445,7 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
 cache and output:
   --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
   --json                JSON Lines on stdout
-  -q, --quiet           only what was not OK, SAME or SKIP; no summary
+  -q, --quiet           only what made the exit code 1; no summary
   -v, --verbose         also each request, wait and gate, on stderr
 proof:
   --offline             with --selftest: vectors and sandbox alone
@@ -10993,7 +10993,7 @@ class Command(SystemClock):
         is_well: bool = True,
         more: Mapping[str, Any] = NO_FIELDS,
     ) -> bool:
-        """Counts what became of it, and shows it unless --quiet.
+        """Counts what became of it, and shows it; with --quiet only what counts as 1.
 
         Says whether more may be said of it. What is not well counts as 1, whatever its outcome.
         """
@@ -11001,7 +11001,7 @@ class Command(SystemClock):
         exit_code = exit_code or int(not is_well)
         self.codes.add(exit_code)
         self.counts[outcome] += 1
-        is_shown = not self.options.quiet or exit_code > 0
+        is_shown = not self.options.quiet or exit_code == 1
         if is_shown:
             head = f"{word:<4}"
             if terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
