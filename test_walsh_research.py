@@ -8625,7 +8625,7 @@ class TestResultLines:
         run(DOC)
         done = run(DOC)
         assert done.code == 0 and lines_of(done) == [("SKIP", "200", DOC)]
-        assert "--force" in done.out
+        assert done.out.endswith(", --force asks all the same\n")
         assert lines_of(run("--force", DOC)) == [("OK", "200", DOC)]
         assert run("-q", DOC).out == ""
 
@@ -8721,10 +8721,31 @@ class TestResultLines:
         world.at += 90
         again = run(DOC).out
         assert "  asked 90 s ago and put off (R5), again at 2026-05-25T00:00:" in again
-        assert "--force" not in again  # which overrides no hold
+        assert "--" not in again, "no option overrides a hold that stands"
 
-    def test_a_denied_address_names_the_option_that_permits_it(self, run):
-        assert "(--allow-private permits it)" in run("http://10.0.0.1/").out
+    @given_rows(
+        "target, found, options, hint",
+        ("an address", "http://10.0.0.1/", 404, [], "--allow-private permits it"),
+        ("too long", TOP, "x" * 3000, ["--max-bytes", "2k"], "--max-bytes reads more"),
+        ("no answer in time", TOP, World.hang, [], "--timeout waits longer"),
+        ("no answer", TOP, wr.TransportError("reset"), [], ""),
+        ("a hold", TOP, answer(status=503, retry_after=900), [], "--max-wait waits longer"),
+        ("its pace", "https://slow.test/", "x", [], "--max-wait waits longer"),
+        ("in part", TOP, answer("x", status=206), [], ""),
+        ("fetched", TOP, "x", [], ""),
+        ("denied", TOP + "/no", "x", [], ""),
+        ("another spelling", DOC + "#again", "x", [], ""),
+    )
+    def test_the_command_names_the_option_that_would_change_it(
+        self, run, world, target, found, options, hint
+    ):
+        world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /no"
+        world.web["https://slow.test/robots.txt"] = "User-agent: *\nCrawl-delay: 1000"
+        world.web[wr.wire_url(target)] = world.hang if found is World.hang else found
+        done = run(*options, DOC, "https://slow.test/first", target)
+        [line] = [line for line in done.out.splitlines() if line.split()[2] == target]
+        assert re.findall(r", (--[\w-]+ [\w ]+)", line) == [hint] * bool(hint)
+        assert ", --" not in run("--json", "--force", *options, target).out
 
     def test_check_of_a_host_that_is_held_back_is_1(self, run, world):
         world.web[DOC] = answer(status=503, retry_after=86400)
@@ -8779,11 +8800,6 @@ class TestResultLines:
         assert done.out.endswith("  it is a file, want --input targets.txt\n")
         assert "did you mean https://other.txt" in run(*mode, "other.txt").out
 
-    def test_what_is_over_the_limit_names_the_option(self, run, world):
-        world.web[DOC] = "x" * 3000
-        assert run("--max-bytes", "2k", DOC).out.endswith("  more than 2,048 bytes (--max-bytes)\n")
-        assert "more than 2,999 bytes (--max" in run("--force", "--max-bytes", "2999", DOC).out
-
     def test_check_says_when_the_next_request_may_leave(self, run, world):
         world.web[DOC] = "x"
         run(DOC)
@@ -8825,7 +8841,7 @@ class TestResultLines:
         done = run("--discover", DOC)
         assert done.code == 0 and done.out.splitlines() == [
             f"target    {DOC}",
-            f'feed      {TOP}/feed  listed alone: name it as a target to read it, "News"',
+            f'feed      {TOP}/feed  listed alone: --discover it to read it, "News"',
             f'llms.txt  {TOP}/llms.txt  1 item, "Site"',
             f"          Doc  {TOP}/doc.md",
         ]
@@ -8851,10 +8867,14 @@ class TestResultLines:
     def test_of_many_items_twenty_are_shown_and_the_others_counted(self, run, world, count):
         items = [f"- [{number}](https://b.test/{number})" for number in range(count)]
         world.web[DOC] = answer("\n".join(items), content_type="text/markdown")
-        _, head, *shown = run("--discover", DOC).out.splitlines()
-        assert head == f"markdown  {DOC}  {count} items"
-        rest = [f"          and {count - 20} more; --json has all"] * (count > 20)
-        assert shown[19:] == ["          19  https://b.test/19", *rest]
+        for option in ([], ["--force"]):
+            _, head, *shown = run("--discover", *option, DOC).out.splitlines()
+            assert head == f"markdown  {DOC}  {count} items"
+            has_all = "--json has all" if option else "--json --force has all"
+            rest = [f"          and {count - 20} more; {has_all}"] * (count > 20)
+            assert shown[19:] == ["          19  https://b.test/19", *rest]
+        all_of_it = json.loads(run("--discover", "--json", "--force", DOC).out)
+        assert len(all_of_it["items"]) == count
 
     def test_thousands_of_items_are_no_text_of_their_own(self, run, world):
         entries = [f"<url><loc>https://b.test/{number:0100}</loc></url>" for number in range(2500)]
@@ -8903,9 +8923,9 @@ class TestResultLines:
             assert process.wait(10) == 3
         assert f"\x1b[32mOK  \x1b[0m  200      {targets[0]}" in shown
         assert "\x1b[33mDENY\x1b[0m" in shown
-        assert re.search(r"\r\x1b\[2K\d/3 · [\d.]+ s(, about [\d.]+ s left)? · GET http", shown)
-        left = r"[\d.]+ s, about [\d.]+ s left"
-        assert re.search(rf"[12]/3 · {left} · waiting 0\.[34] s · http", shown)
+        left = r"(about )?[\d.]+ s( left)?"
+        assert re.search(rf"\r\x1b\[2KGET http\S+ · \d/3 · {left}\r", shown)
+        assert re.search(rf"\r\x1b\[2Khttp[^\r]* · 0\.[34] s more · [12]/3 · {left}\r", shown)
         assert re.search(r"\n(\r\x1b\[2K)*\r\n3 targets: 2 fetched, 1 denied; ", shown)
         live = re.findall(r"\r\x1b\[2K([^\r\x1b]*)", shown)
         assert max(map(len, live)) < 80
@@ -8918,11 +8938,13 @@ class TestResultLines:
             assert "\x1b[3" not in read()
 
     @TERMINALS
-    def test_a_long_wait_says_how_to_end_it(self, publisher, tmp_path):
+    def test_eighty_columns_say_who_is_waited_for_how_long_and_what_is_left(
+        self, publisher, tmp_path
+    ):
         publisher.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 60"
-        targets = [publisher.origin + path for path in ("/allowed", "/page.md")]
+        targets = [publisher.origin + path for path in ("/allowed", "/page.md?" + "x" * 100)]
         with at_terminal(*here(publisher, tmp_path), *targets) as (process, read):
-            line = r"/2 · .*waiting [1-9][\d.]+ s \(Ctrl-C ends it\) · http"
+            line = rf"\r\x1b\[2K{publisher.origin}/p[^\r]* · [1-9][\d.]+ s more · 1/2 · about [\d.]+ s left\r"
             assert re.search(line, read(line))
             process.send_signal(signal.SIGINT)
             assert " not reached; " in read() and process.wait(10) == 130
@@ -8932,8 +8954,8 @@ class TestResultLines:
         publisher.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 60"
         targets = [publisher.origin + path for path in ("/allowed", "/page.md")]
         with at_terminal(*here(publisher, tmp_path), "--jobs", "2", *targets) as (process, read):
-            line = r"1/2 · [\d.]+ s, about [\d.]+ s left · http\S+: waits[^\r]*\r\x1b\[2K"
-            assert re.search(line * 2, read(line * 2))
+            line = r"\r\x1b\[2Khttp[^\r]* · 1/2 · about [\d.]+ s left\r\x1b\[2K"
+            assert re.search(line, read(line))
             process.send_signal(signal.SIGINT)
             assert " 1 not reached; " in read() and process.wait(10) == 130
 

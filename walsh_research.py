@@ -10482,9 +10482,17 @@ CHECK_NAME_COLUMNS = 76  # ours: the longest name of a check
 MAX_DETAIL_CHARACTERS = 2000  # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20  # ours: of a source that --discover lists
 USUAL_PIECES = 10_000  # ours: of a line in JSON; a text has one
-LONG_WAIT_SECONDS = 10.0  # ours: in which a person wonders how to end it
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell writes files so
 
+
+# By outcome, and gate or status: which option would change it.
+HINTS: dict[tuple[str, object], str] = {
+    ("denied", "address"): "--allow-private permits it",
+    ("deferred", "R4"): "--max-wait waits longer",
+    ("deferred", "R5"): "--max-wait waits longer",
+    ("skipped", None): "--force asks all the same",
+    ("failed", 200): "--max-bytes reads more",
+}
 
 # How an outcome is shown, its ANSI colour, and what it makes of the exit code.
 OUTCOMES = {
@@ -10765,14 +10773,6 @@ def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
 
-def why(value: Result | Decision) -> list[object]:
-    """Says what was decided, and what helps."""
-    if "://" not in value.url and os.path.isfile(value.url):
-        return [f"it is a file, want --input {value.url}"]
-    again = value.retry_at and f"again at {iso_utc(value.retry_at)}"
-    return [value.reason, again]
-
-
 def what_came(result: Result) -> list[object]:
     """Says in the words of a line what came, or that it was left unread."""
     media_type = result.content_type.partition(";")[0].strip()
@@ -10889,7 +10889,7 @@ class Command(SystemClock):
     def spent_seconds(self) -> float:
         return self.monotonic() - self.started_at
 
-    def status(self, doing: str = "") -> None:
+    def status(self, doing: str = "", wait: str = "") -> None:
         """Shows the one live line on a terminal's stderr, which goes with the next that stays."""
         columns = terminal_columns(sys.stderr)
         if not columns or self.options.quiet:
@@ -10897,13 +10897,15 @@ class Command(SystemClock):
         line = ""
         if doing:
             count = len(self.targets)
-            pace = spell_seconds(self.spent_seconds)
-            if count > 1:
-                pace = f"{self.done}/{count} · {pace}"
+            seconds = spell_seconds(self.spent_seconds)
             if 0 < self.done < count:
                 left_seconds = self.spent_seconds / self.done * (count - self.done)
-                pace += f", about {spell_seconds(left_seconds)} left"
-            line = printable(f"{pace} · {doing}", columns - 3)  # a terminal echoes ^C
+                seconds = f"about {spell_seconds(left_seconds)} left"
+            progress = count > 1 and f"{self.done}/{count}"
+            tail = "".join([f" · {part}" for part in (wait, progress, seconds) if part])
+            room = columns - 3  # a terminal echoes ^C
+            line = printable(doing, max(room - len(tail), room // 2))
+            line = printable(line + tail, room)
         write_error("\r\x1b[2K" + line)
 
     def note(self, line: str) -> None:
@@ -10926,12 +10928,35 @@ class Command(SystemClock):
         """The status line says what a wait is for, while it lasts."""
         until = self.monotonic() + seconds
         while seconds > 0.0:
-            hint = " (Ctrl-C ends it)" if seconds > LONG_WAIT_SECONDS else ""
-            self.status(f"waiting {seconds:.1f} s{hint} · {self.doing}")
+            self.status(self.doing, f"{seconds:.1f} s more")
             time.sleep(min(seconds, STATUS_TICK_SECONDS))
             seconds = until - self.monotonic()
 
     # --- Lines ------------------------------------------------------------
+
+    def hint(self, outcome: str, value: Result | Decision) -> str:
+        """Names the option that would change it, by its fields: the library's reasons name none."""
+        key: object = value.gate
+        if isinstance(value, Result):
+            if outcome == "deferred" and not value.final_url:  # R8: no gate was asked
+                return ""
+            if outcome == "failed":
+                key = value.status
+                began_at = value.at - value.elapsed
+                if value.requests:
+                    began_at = value.requests[-1].at
+                if key is None and value.at - began_at >= self.options.timeout:
+                    return "--timeout waits longer"
+        return HINTS.get((outcome, key), "")
+
+    def why(self, outcome: str, value: Result | Decision) -> list[object]:
+        """Says what was decided, and what helps."""
+        if "://" not in value.url and os.path.isfile(value.url):
+            return [f"it is a file, want --input {value.url}"]
+        again = ""
+        if value.retry_at and outcome != "skipped":  # whose reason tells the time
+            again = f"again at {iso_utc(value.retry_at)}"
+        return [value.reason, self.hint(outcome, value), again]
 
     def write(self, pieces: Iterable[str]) -> None:
         """Writes the pieces of a line on stdout, at once; on stderr where that has the content."""
@@ -11044,13 +11069,9 @@ class Command(SystemClock):
         if self.options.verbose and result.final_url:  # a gate was asked
             self.explain(result.decision._replace(url=result.final_url), self.note)
         outcome: str = result.outcome
-        said = why(result)
-        if outcome == "fetched":
-            said = what_came(result)
-        if outcome == "skipped":
-            said = [result.reason]  # which tells the time
-            if result.retry_at is None:
-                outcome = "repeated"
+        if outcome == "skipped" and result.retry_at is None:
+            outcome = "repeated"
+        said = what_came(result) if outcome == "fetched" else self.why(outcome, result)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         if result.ok and result.read:  # else the line says why already
@@ -11120,7 +11141,8 @@ class Command(SystemClock):
             outcome = "failed"
         elif decision.retry_at:
             outcome = "deferred"
-        is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, why(decision))
+        said = self.why(outcome, decision)
+        is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, said)
         if is_shown and (decision or decision.gate):  # else it is no URL
             self.explain(decision, self.detail)
 
@@ -11136,14 +11158,14 @@ class Command(SystemClock):
         if is_none and result and not result.ok:  # a gate's word, or a failure
             self.show_result(result, record=source)
             return
-        found = "listed alone: name it as a target to read it"
+        found = "listed alone: --discover it to read it"
         if is_none:
             self.codes.add(1)
             found = "no feed, no markdown, no llms.txt and no sitemap"
             if result and result.content_type:
                 found = f"{printable(result.content_type)}, which names {found}"
         elif result:  # it was put off, or refused
-            found = result.reason
+            found = in_one_line(self.why(result.outcome, result))
         elif source.items or source.kind == "llms.txt" or source.url == source.target:
             found = counted(len(source.items), "item")
         if is_next and not is_none and not self.options.json:
@@ -11159,7 +11181,8 @@ class Command(SystemClock):
             self.detail(indent + f"{title}  {item.url}".strip())
         if len(source.items) > MAX_SHOWN_ITEMS:
             more = len(source.items) - MAX_SHOWN_ITEMS
-            self.detail(f"{indent}and {more} more; --json has all")
+            wanted = "--json" if self.options.force else "--json --force"  # R8
+            self.detail(f"{indent}and {more} more; {wanted} has all")
 
     def report(self) -> None:
         """Draws a page of a run that is over."""
