@@ -10786,12 +10786,15 @@ def what_came(result: Result) -> list[object]:
     ]
 
 
-def words_of(result: Result) -> str:
-    """The words of a body: of a page as Markdown, of any other text as they are."""
-    if media_kind(result.content_type) != "html":
-        return result.text
-    readable, _ = cut_for_reading(result.body)
-    return page_text(decode_body(readable, result.content_type), result.final_url)
+def with_words(result: Result) -> Result:
+    """Its body is what --text gives: the words of a page, any other text as it is, or nothing."""
+    if media_kind(result.content_type) == "html":
+        readable, _ = cut_for_reading(result.body)
+        words = page_text(decode_body(readable, result.content_type), result.final_url)
+        return result._replace(body=words.encode(), content_type="text/plain; charset=utf-8")
+    if is_text(result.body, result.content_type):
+        return result
+    return result._replace(body=b"")
 
 
 class JsonLater(list[Any]):
@@ -11077,17 +11080,21 @@ class Command(SystemClock):
         if result.ok and result.read:  # else the line says why already
             said += result.warnings
         is_well = not result.last_failure  # R8
-        content = self.content_of(result)
-        if self.gives_content and not content:
+        content = with_words(result) if self.options.mode == "text" else result
+        has_content = self.gives_content and content.body != b""
+        more: Mapping[str, str] = NO_FIELDS
+        if self.gives_content and not has_content:
             said.insert(0, "nothing was written")
             is_well = False
+        elif has_content and self.options.json:
+            more = self.content_fields(content)
         code = result.status or result.gate
         shown = record or result
-        is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well, content)
-        if content and result.no_ai_input and not is_told:
+        is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well, more)
+        if has_content and result.no_ai_input and not is_told:
             self.warn(f"{result.url}: {AI_INPUT_WARNING}")
-        if content and not self.options.json:
-            self.write_content(*content.values(), result)
+        if has_content and not self.options.json:
+            self.write_content(content)
 
     def summarize(self) -> None:
         """Says how it went: outcomes, requests and time."""
@@ -11102,32 +11109,21 @@ class Command(SystemClock):
             write_error("\n")
         log(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
 
-    def content_of(self, result: Result) -> dict[str, Any]:
-        """What --body or --text gives, by its name in JSON; nothing where there is none."""
-        if not (self.gives_content and result.ok and result.body):
-            return {}
-        if self.options.mode == "text":
-            text = words_of(result)
-            return {"text": text} if text else {}
-        if not self.options.json:
-            return {"body": result.body}
-        text = result.text
-        if text.encode() == result.body:
-            return {"body": text}
-        return {"body_base64": binascii.b2a_base64(result.body, newline=False).decode()}
+    def content_fields(self, content: Result) -> dict[str, str]:
+        """What --body or --text adds to an object in JSON."""
+        text = content.text
+        if self.options.mode == "text" or text.encode() == content.body:
+            return {self.options.mode: text}
+        return {"body_base64": binascii.b2a_base64(content.body, newline=False).decode()}
 
-    def write_content(self, content: str | bytes, result: Result) -> None:
-        """Writes bytes as they are, or words; on a terminal as text that moves no cursor."""
+    def write_content(self, content: Result) -> None:
+        """Writes the bytes as they are; on a terminal as text that moves no cursor."""
         stdout = open_stdout()
         if is_terminal(stdout):
-            if isinstance(content, bytes):
-                content = result.text or content.decode("latin-1")
-            for letter in content:
+            for letter in content.text or content.body.decode("latin-1"):
                 stdout.write(letter if letter in "\n\t" else shown_character(letter))
-        elif isinstance(content, bytes):
-            stdout.buffer.write(content)
         else:
-            stdout.write(content)
+            stdout.buffer.write(content.body)
         stdout.flush()
 
     def check(self) -> None:
