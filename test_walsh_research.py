@@ -9191,14 +9191,19 @@ class TestReport:
         lines = [self.result("/2", after, **fields), self.result("/1", delay=delay)]
         assert shown in self.page(tmp_path, lines)
 
-    def test_redirects_retries_and_policies_need_not_keep_crawl_delay(self, tmp_path):
+    @given(
+        "second, shown", (10, '"good">10.00 s</span> of 10 s'), (4, '"bad">4.00 s</span> of 10 s')
+    )
+    def test_redirects_and_retries_keep_crawl_delay_and_policies_need_not(
+        self, tmp_path, second, shown
+    ):
         line = self.result(delay=10)
         requests = []
-        for seconds, kind in enumerate(["robots", "target", "target", "target"]):
-            requests += self.result(seconds=seconds)["requests"]
+        for seconds, kind in enumerate(["robots", "target", "target"]):
+            requests += self.result(seconds=[0, 1, 1 + second][seconds])["requests"]
             requests[-1]["kind"] = kind
-        lines = [{**line, "requests": requests}, self.result("/2", seconds=11.0, delay=10)]
-        assert '"good">10.00 s</span> of 10 s' in self.page(tmp_path, lines)
+        lines = [{**line, "requests": requests}, self.result("/2", seconds=30.0, delay=10)]
+        assert shown in self.page(tmp_path, lines)
 
     def test_what_is_put_off_is_one_row_whatever_time_it_tells(self, tmp_path):
         lines = []

@@ -10231,8 +10231,8 @@ the <a href="{ORIGIN}{BLOCKLIST_PATH}">list of those who have opted out</a> is p
 <h2>Requests by host</h2>
 <p>Each mark is a request, on one axis of time: <b class="target">&#9679;</b> a page,
 <b class="policy">&#9679;</b> robots.txt or another policy document, <b class="trouble">&#9679;</b>
-an answer of 400 and above, or none. The gap is that of the two closest targets beside what
-robots.txt asked for at the time; redirects and retries are not counted.</p>
+an answer of 400 and above, or none. The gap is that of the two closest requests for pages,
+redirects and retries among them, beside what robots.txt asked for at the time.</p>
 <table class="hosts"><tr><th>host<th>requests<th>gap<th>when</tr>
 $hosts
 </table>
@@ -10285,8 +10285,8 @@ class Report:
     def __init__(self) -> None:
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.unread = 0  # lines that are no results
-        # By host: its requests, and when each target was first asked for, with the pace that its
-        # line knew.
+        # By host: its requests, and when each one for a target left, with the pace that its line
+        # knew.
         self.requests: dict[str, list[ReportedRequest]] = collections.defaultdict(list)
         self.starts: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
         # By outcome, gate, host and reason: a row of the table, whose fourth cell counts targets.
@@ -10304,13 +10304,11 @@ class Report:
     def _add(self, result: Mapping[str, Any]) -> None:
         outcome = result["outcome"]
         asked_host = host_of(result["final_url"])
-        is_first = True  # redirects and retries need not keep Crawl-delay
         for request in result["requests"]:
             host = host_of(request["url"])
             reported = reported_request(request)
             self.requests[host].append(reported)
-            if is_first and request["kind"] == "target":
-                is_first = False
+            if request["kind"] == "target":
                 pace = MIN_REQUEST_INTERVAL
                 if host == asked_host:  # else the line has the Crawl-delay of another host
                     pace = max(pace, as_number(result["crawl_delay"]))
@@ -10366,7 +10364,7 @@ class Report:
         return [escaped(host), str(len(requests)), self.closest(host), f"{drawing}</svg>"]
 
     def closest(self, host: str) -> str:
-        """Tells the closest of two targets, beside the pace that robots.txt asked for by then."""
+        """Tells the closest of two requests for targets, beside the pace that robots.txt asked for by then."""
         starts = sorted(self.starts[host])
         gaps = [(at - before - pace, pace) for (before, _), (at, pace) in zip(starts, starts[1:])]
         if not gaps:
@@ -10813,6 +10811,7 @@ class Command(SystemClock):
     def __init__(self, words: Sequence[str]) -> None:
         self.options = read_arguments(words)
         self.gives_content = self.options.mode in CONTENT_MODES
+        self.writes_bytes = self.gives_content and not self.options.json
         self.targets: list[str] = []
         self.codes = {0}  # exit codes: the worst is the command's
         self.counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))  # in the order of a summary
@@ -10844,9 +10843,9 @@ class Command(SystemClock):
         for name in names:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
-        if self.gives_content and not self.options.json and len(self.targets) != 1:
-            found = f"--{self.options.mode} has {len(self.targets)} targets"
-            raise Misuse(f"{found}, want one, or --json")
+        count = len(self.targets)
+        if self.writes_bytes and count != 1:
+            raise Misuse(f"--{self.options.mode} has {count} targets, want one, or --json")
         widest = max(map(len, self.targets), default=0)
         self.name_columns = min(MAX_URL_COLUMNS, widest)
 
@@ -10964,7 +10963,7 @@ class Command(SystemClock):
     def write(self, pieces: Iterable[str]) -> None:
         """Writes the pieces of a line on stdout, at once; on stderr where that has the content."""
         self.status()
-        if self.gives_content and not self.options.json:
+        if self.writes_bytes:
             write_error("".join(pieces) + "\n")
             return
         stdout = open_stdout()
@@ -11058,14 +11057,7 @@ class Command(SystemClock):
         for name, said in cast(Bot, self.bot).explain(decision):
             say(f"      {name:<10} {said}")
 
-    def body(self) -> None:
-        """Writes the content of targets, which are asked for without validators."""
-        if self.options.json:
-            self.fetch()
-        else:
-            self.show_findings("run", self.show_result)
-
-    text = body
+    body = text = fetch  # `show_result` writes what they give
 
     def show_result(self, result: Result, record: Source | None = None) -> None:
         """Shows what came, or why not; `record` is what --json has in its place."""
@@ -11080,25 +11072,25 @@ class Command(SystemClock):
         if result.ok and result.read:  # else the line says why already
             said += result.warnings
         is_well = not result.last_failure  # R8
+        more: Mapping[str, str] = NO_FIELDS
         content = with_words(result) if self.options.mode == "text" else result
         has_content = self.gives_content and content.body != b""
-        more: Mapping[str, str] = NO_FIELDS
-        if self.gives_content and not has_content:
+        if has_content and self.options.json:
+            more = self.content_fields(content)
+        elif self.gives_content and not has_content:
             said.insert(0, "nothing was written")
             is_well = False
-        elif has_content and self.options.json:
-            more = self.content_fields(content)
         code = result.status or result.gate
         shown = record or result
         is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well, more)
         if has_content and result.no_ai_input and not is_told:
             self.warn(f"{result.url}: {AI_INPUT_WARNING}")
-        if has_content and not self.options.json:
+        if has_content and self.writes_bytes:
             self.write_content(content)
 
     def summarize(self) -> None:
         """Says how it went: outcomes, requests and time."""
-        if self.options.quiet or self.bot is None:
+        if self.options.quiet or self.writes_bytes or self.bot is None:
             return
         self.counts["not reached"] = len(self.targets) - self.done
         targets = counted(len(self.targets) - self.counts.pop("repeated", 0), "target")
