@@ -10900,7 +10900,7 @@ class Command(SystemClock):
         if doing:
             count = len(self.targets)
             seconds = spell_seconds(self.spent_seconds)
-            if 0 < self.done < count:
+            if 0 < self.done < count and not wait:
                 left_seconds = self.spent_seconds / self.done * (count - self.done)
                 seconds = f"about {spell_seconds(left_seconds)} left"
             progress = count > 1 and f"{self.done}/{count}"
