@@ -8305,7 +8305,7 @@ class TestCommandLine:
         assert options == set(
             "--input --check --discover --body --text --mcp --report --selftest --attest --version --help"
             " --min-age --force --max-wait --timeout --max-bytes --jobs --unreachable --robots2"
-            " --allow-private --cache-dir --json --quiet --verbose --offline --origin --tag".split()
+            " --allow-private --cache-dir --reader --json --quiet --verbose --offline --origin --tag".split()
         )
         for code in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 ", "143 ", "141 "):
             assert code in done.out[done.out.index("exit codes") :]
@@ -8424,6 +8424,7 @@ class TestCommandLine:
         ("--origin", "https://b.test", "origin", "https://b.test/"),
         ("--tag", "org/repo@abc", "tag", "org/repo@abc"),
         ("--cache-dir", "~/cache", "cache_dir", os.path.expanduser("~/cache")),
+        ("--reader", "watcher", "reader", "watcher"),
     )
     def test_an_option_reaches_the_bot(self, made, option, value, name, wanted):
         assert call(DOC, option, *([value] if value else [])).code == 2

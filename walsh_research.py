@@ -10442,6 +10442,7 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
   --allow-private       permit addresses that are not public
 cache and output:
   --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
+  --reader NAME         who reads; what is unchanged since NAME read it is SAME
   --json                JSON Lines on stdout
   -q, --quiet           only what made the exit code 1; no summary
   -v, --verbose         also each request, wait and gate, on stderr
@@ -10588,7 +10589,7 @@ def option_parser() -> argparse.ArgumentParser:
         else:
             reader = partial(read_value, name, kind)
             parser.add_argument(name, type=reader, default=default or None)
-    parser.set_defaults(cache_dir=PLATFORM_CACHE, input=[])
+    parser.set_defaults(cache_dir=PLATFORM_CACHE, input=[], reader="")
     return parser
 
 
