@@ -514,7 +514,7 @@ PACE_SECONDS = 0.15
 
 SCRIPT = (
     f"""
-import multiprocessing, sys, threading, time
+import multiprocessing, os, sys, threading, time
 import walsh_research as wr
 
 wr.MIN_REQUEST_INTERVAL = {PACE_SECONDS}
@@ -542,6 +542,12 @@ if __name__ == "__main__":
                 break
             if what == "hold":
                 time.sleep(0.5)
+            if what.startswith("a child") and os.fork() == 0:
+                if what == "a child closes it":
+                    run.close()
+                if what == "a child goes on":
+                    list(run)
+                sys.exit()
         run.close()
     show("end", bot.requests, bot.blocklist_was_missed, len(multiprocessing.active_children()))
 """
@@ -789,7 +795,7 @@ R5 loaded dice | return random.random() => return random.Random(7).random()
 R5 a day at most | now + delay, self.wire => now + min(delay, 86400.0), self.wire
 R5 503 is an answer | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (429,)
 R5 five minutes' hold | (held_until=until, => (held_until=min(until, self.now() + 300),
-R6 images are read | and not is_unread_type(content_type)  # R6 => 
+R6 images are read | and not is_unread_type(content_type, url)  # R6 => 
 R6 a record has the body | "body", "headers"):\n            del shown[name]
   => "headers"):\n            del shown[name]\n        shown["body"] = self.text
 R6 advertised feeds are asked for | title=feed["title"]) => result=self.fetch(feed["url"]))
@@ -3247,7 +3253,7 @@ READ_TYPES = """
 UNREAD_TYPES = """
     image/png image/svg+xml IMAGE/GIF audio/mpeg video/mp4 font/woff2 application/x-font-ttf
     application/font-woff text/css text/javascript application/javascript application/wasm
-    application/zip application/gzip application/x-tar application/octet-stream application/x-msi
+    application/zip application/gzip application/x-tar application/x-msi
     application/vnd.rar application/x-7z-compressed application/x-debian-package
     application/x-executable application/vnd.apple.mpegurl application/x-shockwave-flash
 """.split()
@@ -3328,6 +3334,25 @@ class TestRequests:
         is_read = media_type in READ_TYPES
         assert wanted == [is_read] and (result.outcome, result.read) == ("fetched", is_read)
         assert bool(result.body) == bool(result.sha256) == is_read and (is_read or result.warnings)
+
+    @given(
+        "path, is_read",
+        *[
+            (path, True)
+            for path in "/ /LICENSE /v1.2/LICENSE /a.csv /a.YAML?b.zip /a.b.jsonl".split()
+        ],
+        *[(path, False) for path in "/a.zip /a.tar.gz /a.pdf /a.js /a. /.DS_Store".split()],
+    )
+    @pytest.mark.parametrize("kind", ["application", "binary"])
+    def test_R6_a_type_that_says_nothing_is_judged_by_the_ending_of_the_path(
+        self, world, path, is_read, kind
+    ):
+        there = B + path.lstrip("/")
+        world.web[A + "go.zip"] = moved(there)
+        world.web[there] = answer("words", content_type=f"{kind}/octet-stream")
+        result = world.bot().fetch(A + "go.zip")
+        text = "words" if is_read else ""
+        assert (result.outcome, result.read, result.text) == ("fetched", is_read, text)
 
     @pytest.mark.parametrize("label, codec, text", CHARSETS)
     def test_charsets_as_the_web_means_them(self, label, codec, text):
@@ -8281,6 +8306,30 @@ class TestJobs:
         assert {row.outcome for row in rows} == {"fetched", "failed"}
 
     @FORKS
+    @pytest.mark.parametrize("what", ["a child exits", "a child closes it", "a child goes on"])
+    def test_a_child_that_the_program_forks_ends_no_worker(self, what, hosts, start):
+        urls = targets(hosts[1:])
+        rows, last = finish(start(what, 2, urls))
+        assert sorted(row.url for row in rows) == sorted(urls)
+        assert {row.outcome for row in rows} == {"fetched"} and last[3] == "0"
+
+    @FORKS
+    def test_a_process_that_may_start_none_is_told_so_at_once(self):
+        """A worker of `multiprocessing.Pool` is daemonic."""
+        code = """if True:
+            import multiprocessing, walsh_research as wr
+            def work():
+                try:
+                    wr.Bot(None).run(["https://a.test/"], jobs=2)
+                except ValueError as error:
+                    return error
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                print(pool.apply(work))
+        """
+        told = "jobs is 2 in a daemonic process, which may start none, want 1\n"
+        assert python(code) == (told, "")
+
+    @FORKS
     @pytest.mark.parametrize("what, latency", [("threads", 0), ("fork", 4)])
     def test_no_worker_outlives_a_killed_parent(self, what, latency, hosts, start):
         """Be it in a pause or in mid-request."""
@@ -8414,9 +8463,9 @@ class TestCommandLine:
         assert len(lines) <= 48 and max(map(len, lines)) <= 80
         options = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", done.out, re.MULTILINE))
         assert options == set(
-            "--input --check --discover --body --mcp --report --selftest --attest --version --help"
+            "--input --check --discover --body --text --mcp --report --selftest --attest --version --help"
             " --min-age --force --max-wait --timeout --max-bytes --jobs --unreachable --robots2"
-            " --allow-private --cache-dir --json --quiet --verbose --offline --origin --tag".split()
+            " --allow-private --cache-dir --reader --json --quiet --verbose --offline --origin --tag".split()
         )
         for code in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 ", "143 ", "141 "):
             assert code in done.out[done.out.index("exit codes") :]
@@ -8462,9 +8511,9 @@ class TestCommandLine:
         ("--origin http://10.0.0.1 x", "10.0.0.1 is a private address, so that every opt-out"),
         ("--check --discover x", "--discover is beside --check, want one of them"),
         ("--body --check x", "--check is beside --body, want one of them"),
-        ("--body --json x", "--json or --jobs is beside --body, want --body alone"),
-        ("--body --jobs 2 x", "--json or --jobs is beside --body, want --body alone"),
-        ("--body https://a.test/ https://b.test/", "--body has 2 targets, want one"),
+        ("--body --text x", "--text is beside --body, want one of them"),
+        ("--body https://a.test/ https://b.test/", "--body has 2 targets, want one, or --json"),
+        ("--text x --input x", "--text has 3 targets, want one, or --json"),
         ("--report f x", "a target is beside --report, want one of them"),
         ("--report f --check", "--check is beside --report, want one of them"),
         ("--mcp x", "a target is beside --mcp, want one of them"),
@@ -8474,7 +8523,11 @@ class TestCommandLine:
         ("--input /no/such/file", "--input /no/such/file is unusable (No such"),
         ("--report /no/such/file", "--report /no/such/file is unusable (No such file"),
     )
-    def test_misuse_is_one_line_and_exit_2(self, run, world, arguments, told):
+    def test_misuse_is_one_line_and_exit_2(
+        self, run, world, arguments, told, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        Path("x").write_text("https://a.test/\nhttps://b.test/\n")
         done = run(*arguments.split(" ") if arguments else ())
         assert (done.code, done.out, world.hits) == (2, "", [])
         assert told_in(done.err).startswith("walsh_research.py: ") and told in done.err
@@ -8531,6 +8584,7 @@ class TestCommandLine:
         ("--origin", "https://b.test", "origin", "https://b.test/"),
         ("--tag", "org/repo@abc", "tag", "org/repo@abc"),
         ("--cache-dir", "~/cache", "cache_dir", os.path.expanduser("~/cache")),
+        ("--reader", "watcher", "reader", "watcher"),
     )
     def test_an_option_reaches_the_bot(self, made, option, value, name, wanted):
         assert call(DOC, option, *([value] if value else [])).code == 2
@@ -8675,9 +8729,9 @@ class TestResultLines:
         world.web[TOP + "/late"] = answer(status=503, retry_after=86400)
         done = run(*quiet, *[TOP + path for path in paths])
         words = {line[0] for line in lines_of(done)}
-        cause = {0: set(), 3: {"DENY"}, 1: {"FAIL", "WAIT"}}[code]
-        assert done.code == code and (not cause or words & cause)
-        assert not quiet or words <= {"DENY", "FAIL", "WAIT"}
+        causes = {1: {"FAIL", "WAIT"}} if quiet else {1: {"FAIL", "WAIT"}, 3: {"DENY"}}
+        assert done.code == code and (code not in causes or words & causes[code])
+        assert not quiet or words <= {"FAIL", "WAIT"}, "a denial needs nobody"
         assert ("target" in done.err) != bool(quiet)
 
     def test_a_line_of_each_outcome(self, run, world):
@@ -8732,7 +8786,7 @@ class TestResultLines:
         run(DOC)
         done = run(DOC)
         assert done.code == 0 and lines_of(done) == [("SKIP", "200", DOC)]
-        assert "--force" in done.out
+        assert done.out.endswith(", --force asks all the same\n")
         assert lines_of(run("--force", DOC)) == [("OK", "200", DOC)]
         assert run("-q", DOC).out == ""
 
@@ -8777,27 +8831,27 @@ class TestResultLines:
         assert out.data.count(b"\n") == 16 or (code == 1 and len(out.data) == room)
         out.room = 10**6  # what is left goes when the stream does
 
-    @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="`>>` is for writing alone")
-    @given(
-        "torn, options, kept",
-        ("OK    2", ["--json"], "OK    2\n"),
-        ("OK\n", ["--json"], "OK\n"),
-        ("", ["--json"], ""),
-        ("begun ", ["--body"], "begun "),
-    )
-    def test_a_torn_last_line_is_ended_first(
-        self, run, world, monkeypatch, tmp_path, torn, options, kept
+    @TERMINALS
+    @pytest.mark.parametrize("unbuffered", ["", "1"])
+    @given("one, all", ("{} >> {}", "{}"), ("{}", "({}) >> {}"), ("{}", "({}) | cat >> {}"))
+    def test_lines_of_runs_that_share_stdout_do_not_mix(
+        self, publisher, tmp_path, one, all, unbuffered
     ):
-        world.web[DOC] = '{"words": 5}'
-        file = tmp_path / "results"
-        file.write_text(torn)
-        with open(file, "a") as out:
-            monkeypatch.setattr(sys, "stdout", out)
-            monkeypatch.setattr(sys, "stderr", io.StringIO())
-            assert wr.main([*options, DOC]) == 0
-        found = file.read_text()
-        assert found.startswith(kept + "{") and json.loads(found[len(kept) :])
-        assert found.endswith("\n") is (options == ["--json"])
+        links = "\n".join(f"[{number}](https://b.test/{number:060})" for number in range(1300))
+        paths = [f"/{number}.md" for number in range(4)]
+        for path in paths:
+            publisher.set_answer(path, links, headers={"Content-Type": "text/markdown"})
+        program = [sys.executable, *patched("wr.MIN_REQUEST_INTERVAL = 0.01")]
+        words = [*here(publisher, tmp_path), "--json", "--force"]
+        words += [publisher.origin + path for path in paths]
+        run, file = shlex.join(map(str, [*program, *words])), tmp_path / "results"
+        runs = [one.format(run.replace("/cache ", f"/{n} "), file) + " || echo no" for n in "123"]
+        script = all.format(" & ".join([*runs, "wait"]), file)
+        environment = environment_of(PYTHONUNBUFFERED=unbuffered)
+        done = subprocess.run(["sh", "-c", script], env=environment, **CAPTURED)
+        assert done.stdout == ""
+        urls = Counter(json.loads(line)["url"] for line in file.read_text().splitlines())
+        assert len(urls) == 4 and set(urls.values()) == {3}
 
     def test_json_is_an_object_a_line_with_what_people_read_first(self, run, world):
         world.web[DOC] = answer("x" * 5, content_type="text/plain\x85", title="\u2028")
@@ -8828,10 +8882,31 @@ class TestResultLines:
         world.at += 90
         again = run(DOC).out
         assert "  asked 90 s ago and put off (R5), again at 2026-05-25T00:00:" in again
-        assert "--force" not in again  # which overrides no hold
+        assert "--" not in again, "no option overrides a hold that stands"
 
-    def test_a_denied_address_names_the_option_that_permits_it(self, run):
-        assert "(--allow-private permits it)" in run("http://10.0.0.1/").out
+    @given_rows(
+        "target, found, options, hint",
+        ("an address", "http://10.0.0.1/", 404, [], "--allow-private permits it"),
+        ("too long", TOP, "x" * 3000, ["--max-bytes", "2k"], "--max-bytes reads more"),
+        ("no answer in time", TOP, World.hang, [], "--timeout waits longer"),
+        ("no answer", TOP, wr.TransportError("reset"), [], ""),
+        ("a hold", TOP, answer(status=503, retry_after=900), [], "--max-wait waits longer"),
+        ("its pace", "https://slow.test/", "x", [], "--max-wait waits longer"),
+        ("in part", TOP, answer("x", status=206), [], ""),
+        ("fetched", TOP, "x", [], ""),
+        ("denied", TOP + "/no", "x", [], ""),
+        ("another spelling", DOC + "#again", "x", [], ""),
+    )
+    def test_the_command_names_the_option_that_would_change_it(
+        self, run, world, target, found, options, hint
+    ):
+        world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /no"
+        world.web["https://slow.test/robots.txt"] = "User-agent: *\nCrawl-delay: 1000"
+        world.web[wr.wire_url(target)] = world.hang if found is World.hang else found
+        done = run(*options, DOC, "https://slow.test/first", target)
+        [line] = [line for line in done.out.splitlines() if line.split()[2] == target]
+        assert re.findall(r", (--[\w-]+ [\w ]+)", line) == [hint] * bool(hint)
+        assert ", --" not in run("--json", "--force", *options, target).out
 
     def test_check_of_a_host_that_is_held_back_is_1(self, run, world):
         world.web[DOC] = answer(status=503, retry_after=86400)
@@ -8886,11 +8961,6 @@ class TestResultLines:
         assert done.out.endswith("  it is a file, want --input targets.txt\n")
         assert "did you mean https://other.txt" in run(*mode, "other.txt").out
 
-    def test_what_is_over_the_limit_names_the_option(self, run, world):
-        world.web[DOC] = "x" * 3000
-        assert run("--max-bytes", "2k", DOC).out.endswith("  more than 2,048 bytes (--max-bytes)\n")
-        assert "more than 2,999 bytes (--max" in run("--force", "--max-bytes", "2999", DOC).out
-
     def test_check_says_when_the_next_request_may_leave(self, run, world):
         world.web[DOC] = "x"
         run(DOC)
@@ -8932,7 +9002,7 @@ class TestResultLines:
         done = run("--discover", DOC)
         assert done.code == 0 and done.out.splitlines() == [
             f"target    {DOC}",
-            f'feed      {TOP}/feed  listed alone: name it as a target to read it, "News"',
+            f'feed      {TOP}/feed  listed alone: --discover it to read it, "News"',
             f'llms.txt  {TOP}/llms.txt  1 item, "Site"',
             f"          Doc  {TOP}/doc.md",
         ]
@@ -8958,10 +9028,14 @@ class TestResultLines:
     def test_of_many_items_twenty_are_shown_and_the_others_counted(self, run, world, count):
         items = [f"- [{number}](https://b.test/{number})" for number in range(count)]
         world.web[DOC] = answer("\n".join(items), content_type="text/markdown")
-        _, head, *shown = run("--discover", DOC).out.splitlines()
-        assert head == f"markdown  {DOC}  {count} items"
-        rest = [f"          and {count - 20} more; --json has all"] * (count > 20)
-        assert shown[19:] == ["          19  https://b.test/19", *rest]
+        for option in ([], ["--force"]):
+            _, head, *shown = run("--discover", *option, DOC).out.splitlines()
+            assert head == f"markdown  {DOC}  {count} items"
+            has_all = "--json has all" if option else "--json --force has all"
+            rest = [f"          and {count - 20} more; {has_all}"] * (count > 20)
+            assert shown[19:] == ["          19  https://b.test/19", *rest]
+        all_of_it = json.loads(run("--discover", "--json", "--force", DOC).out)
+        assert len(all_of_it["items"]) == count
 
     def test_thousands_of_items_are_no_text_of_their_own(self, run, world):
         entries = [f"<url><loc>https://b.test/{number:0100}</loc></url>" for number in range(2500)]
@@ -8981,7 +9055,8 @@ class TestResultLines:
         world.web[TOP + "/plain"] = answer("x", content_type="text/plain")
         for words in ([], ["-q", "--force"]):
             done = run("--discover", TOP + path, *words)
-            assert done.code == code and done.out.startswith(begin)
+            assert done.code == code
+            assert done.out.startswith(begin) if code == 1 or not words else done.out == ""
         done = run("--discover", "--json", "--force", TOP + path)
         assert done.code == code and json.loads(done.out)["kind"] == "none"
 
@@ -9009,9 +9084,9 @@ class TestResultLines:
             assert process.wait(10) == 3
         assert f"\x1b[32mOK  \x1b[0m  200      {targets[0]}" in shown
         assert "\x1b[33mDENY\x1b[0m" in shown
-        assert re.search(r"\r\x1b\[2K\d/3 · [\d.]+ s(, about [\d.]+ s left)? · GET http", shown)
-        left = r"[\d.]+ s, about [\d.]+ s left"
-        assert re.search(rf"[12]/3 · {left} · waiting 0\.[34] s · http", shown)
+        left = r"(about )?[\d.]+ s( left)?"
+        assert re.search(rf"\r\x1b\[2KGET http\S+ · \d/3 · {left}\r", shown)
+        assert re.search(rf"\r\x1b\[2Khttp[^\r]* · 0\.[34] s more · [12]/3 · {left}\r", shown)
         assert re.search(r"\n(\r\x1b\[2K)*\r\n3 targets: 2 fetched, 1 denied; ", shown)
         live = re.findall(r"\r\x1b\[2K([^\r\x1b]*)", shown)
         assert max(map(len, live)) < 80
@@ -9019,17 +9094,20 @@ class TestResultLines:
     @TERMINALS
     @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
     def test_a_terminal_without_colour(self, publisher, tmp_path, env):
-        words = [*here(publisher, tmp_path), "-q", publisher.origin + "/denied"]
+        words = [*here(publisher, tmp_path), publisher.origin + "/denied"]
         with at_terminal(*words, env=env) as (_, read):
             assert "\x1b[3" not in read()
 
     @TERMINALS
-    def test_a_long_wait_says_how_to_end_it(self, publisher, tmp_path):
+    def test_eighty_columns_say_who_is_waited_for_how_long_and_what_is_left(
+        self, publisher, tmp_path
+    ):
         publisher.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 60"
-        targets = [publisher.origin + path for path in ("/allowed", "/page.md")]
+        targets = [publisher.origin + path for path in ("/allowed", "/page.md?" + "x" * 100)]
         with at_terminal(*here(publisher, tmp_path), *targets) as (process, read):
-            line = r"/2 · .*waiting [1-9][\d.]+ s \(Ctrl-C ends it\) · http"
-            assert re.search(line, read(line))
+            line = rf"\r\x1b\[2K{publisher.origin}/p[^\r]* · [1-9][\d.]+ s more · 1/2 · [\d.]+ s\r"
+            shown = re.search(line, read(line))
+            assert shown and len(shown[0]) < 80 + len("\r\x1b[2K\r")
             process.send_signal(signal.SIGINT)
             assert " not reached; " in read() and process.wait(10) == 130
 
@@ -9038,8 +9116,8 @@ class TestResultLines:
         publisher.answers["/robots.txt"] = 200, {}, b"User-agent: *\nCrawl-delay: 60"
         targets = [publisher.origin + path for path in ("/allowed", "/page.md")]
         with at_terminal(*here(publisher, tmp_path), "--jobs", "2", *targets) as (process, read):
-            line = r"1/2 · [\d.]+ s, about [\d.]+ s left · http\S+: waits[^\r]*\r\x1b\[2K"
-            assert re.search(line * 2, read(line * 2))
+            line = r"\r\x1b\[2Khttp[^\r]* · 1/2 · about [\d.]+ s left\r\x1b\[2K"
+            assert re.search(line, read(line))
             process.send_signal(signal.SIGINT)
             assert " 1 not reached; " in read() and process.wait(10) == 130
 
@@ -9060,7 +9138,7 @@ class TestResultLines:
 class TestBody:
     """One page, its bytes alone."""
 
-    def body(self, monkeypatch, *arguments, terminal=False):
+    def body(self, monkeypatch, *arguments, terminal=False, mode="--body"):
         """Exit code, the bytes on stdout, stderr."""
         raw = io.BytesIO()
         out = io.TextIOWrapper(raw, "utf-8")
@@ -9068,7 +9146,7 @@ class TestBody:
         err = io.StringIO()
         monkeypatch.setattr(sys, "stdout", out)
         monkeypatch.setattr(sys, "stderr", err)
-        code = wr.main(["--body", *map(str, arguments)])
+        code = wr.main([mode, *map(str, arguments)])
         out.flush()
         return code, raw.getvalue(), told_in(err.getvalue())
 
@@ -9124,6 +9202,55 @@ class TestBody:
         world.web[DOC] = "x" * 2000
         assert self.body(monkeypatch, "--max-bytes", "1k", DOC)[:2] == (1, b"")
 
+    @given_rows(
+        "data, content_type, code, told",
+        ("a page", "<title>T</title><p>\xfc</p>", "text/html; charset=latin1", 0, "\xfc"),
+        ("markdown", "# T\n[a](/b)\n", "text/markdown", 0, "# T\n[a](/b)\n"),
+        ("plain text", "\xfc\r\n", "text/plain; charset=latin1", 0, "\xfc\r\n"),
+        ("json", "{}", "application/ld+json", 0, "{}"),
+        ("xml", "<a/>", "application/xml", 0, "<a/>"),
+        ("of unknown type", "words", "application/octet-stream", 0, "words"),
+        ("a document", "%PDF", "application/pdf", 1, ""),
+        ("a page of scripts", "<script>x</script>", "text/html", 1, ""),
+        ("an image", "x", "image/png", 1, ""),
+    )
+    def test_the_words_of_a_target(self, run, world, monkeypatch, data, content_type, code, told):
+        world.web[DOC] = answer(data.encode("latin-1"), content_type=content_type)
+        done, out, err = self.body(monkeypatch, DOC, mode="--text")
+        charset = "latin1" if content_type.startswith("text/plain") else "utf-8"
+        assert (done, out.decode(charset).strip()) == (code, told.strip())
+        assert err.startswith(f"OK    200      {DOC}  ") and ("nothing was" in err) == code
+        found = run("--text", "--json", "--force", DOC)
+        assert found.code == code
+        assert json.loads(found.out).get("text", "") in (told, f"{told}\n")
+
+    @given_rows(
+        "data, field, shown",
+        ("ASCII", b"a\r\n", "body", "a\r\n"),
+        ("another charset", "\xfc".encode("latin-1"), "body_base64", "/A=="),
+        ("a mark", b"\xef\xbb\xbfa", "body_base64", "77u/YQ=="),
+        ("nothing", b"", None, None),
+    )
+    def test_bodies_of_a_list(self, run, world, data, field, shown):
+        world.web[TOP + "/robots.txt"] = "User-agent: *\nDisallow: /no"
+        world.web[DOC] = answer(data, content_type="text/plain; charset=latin1")
+        world.web[DOC + "2"] = answer(b"%PDF", content_type="application/pdf")
+        done = run("--body", "--json", DOC, DOC + "2", TOP + "/no")
+        found = {item["url"]: item for item in map(json.loads, done.out.splitlines())}
+        assert done.code == (3 if field else 1) and told_in(done.err).startswith("3 targets: 2 f")
+        assert found[DOC + "2"]["body_base64"] == "JVBERg=="
+        del found[DOC + "2"]["body_base64"]
+        fields = [name for item in found.values() for name in item if name.startswith("body")]
+        assert fields == [field] * (field is not None) and found[DOC].get(field) == shown
+
+    @pytest.mark.parametrize("mode", ["--body", "--text"])
+    def test_bodies_come_along_from_other_processes(self, hosts, tmp_path, mode):
+        read_policies(tmp_path, *hosts)
+        words = ["--allow-private", "--origin", hosts[0].origin, "--cache-dir", tmp_path, mode]
+        done = command(*words, "--json", "--jobs", 2, *targets(hosts[1:3], 1))
+        found = [json.loads(line)[mode[2:]] for line in done.out.splitlines()]
+        assert (done.code, found) == (0, ["page"] * 2)
+
     @pytest.mark.parametrize("room, code", [(30_000, 0), (29_999, 1)])
     def test_without_a_buffer_each_byte_is_written(self, run, world, monkeypatch, room, code):
         world.web[DOC] = "x" * 30_000
@@ -9135,15 +9262,18 @@ class TestBody:
     def test_ai_input_is_said(self, run, world, monkeypatch):
         robots = "User-agent: *\nContent-Signal: ai-input=no\nAllow: /"
         world.web.update({TOP + "/robots.txt": robots, DOC: "words"})
-        code, out, err = self.body(monkeypatch, DOC)
-        assert out == b"words" and "ai-input=no" in err
+        for mode in ("--body", "--text"):
+            for more in ([], ["-q"], ["--json"]):
+                code, out, err = self.body(monkeypatch, "--force", DOC, *more, mode=mode)
+                assert code == 0 and b"words" in out and err.count("ai-input=no") == 1
 
     def test_a_terminal_is_shown_no_control_character(self, run, world, monkeypatch):
         text = "a\tb\n\x1b[2J\r\x9b\u202eü"
         world.web[DOC] = answer(text, content_type="text/plain; charset=utf-8")
         monkeypatch.setenv("TERM", "dumb")
-        code, out, _ = self.body(monkeypatch, DOC, terminal=True)
-        assert (code, out.decode()) == (0, "a\tb\n\\x1b[2J\\r\\x9b\\u202eü")
+        for mode in ("--body", "--text"):
+            code, out, _ = self.body(monkeypatch, "--force", DOC, terminal=True, mode=mode)
+            assert (code, out.decode()) == (0, "a\tb\n\\x1b[2J\\r\\x9b\\u202eü")
 
     def test_a_terminal_is_shown_what_is_no_text(self, run, world, monkeypatch):
         world.web[DOC] = answer(b"\0\xff", content_type="application/pdf")
@@ -9223,14 +9353,19 @@ class TestReport:
         lines = [self.result("/2", after, **fields), self.result("/1", delay=delay)]
         assert shown in self.page(tmp_path, lines)
 
-    def test_redirects_retries_and_policies_need_not_keep_crawl_delay(self, tmp_path):
+    @given(
+        "second, shown", (10, '"good">10.00 s</span> of 10 s'), (4, '"bad">4.00 s</span> of 10 s')
+    )
+    def test_redirects_and_retries_keep_crawl_delay_and_policies_need_not(
+        self, tmp_path, second, shown
+    ):
         line = self.result(delay=10)
         requests = []
-        for seconds, kind in enumerate(["robots", "target", "target", "target"]):
-            requests += self.result(seconds=seconds)["requests"]
+        for seconds, kind in enumerate(["robots", "target", "target"]):
+            requests += self.result(seconds=[0, 1, 1 + second][seconds])["requests"]
             requests[-1]["kind"] = kind
-        lines = [{**line, "requests": requests}, self.result("/2", seconds=11.0, delay=10)]
-        assert '"good">10.00 s</span> of 10 s' in self.page(tmp_path, lines)
+        lines = [{**line, "requests": requests}, self.result("/2", seconds=30.0, delay=10)]
+        assert shown in self.page(tmp_path, lines)
 
     def test_what_is_put_off_is_one_row_whatever_time_it_tells(self, tmp_path):
         lines = []

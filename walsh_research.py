@@ -2201,7 +2201,7 @@ UNREAD_TYPES = frozenset(
     """
     image font audio video
     css javascript ecmascript wasm
-    binary octet-stream vnd.ms-fontobject
+    binary vnd.ms-fontobject
     zip zip-compressed gzip bzip bzip2 xz zstd tar gtar 7z-compressed
     rar vnd.rar rar-compressed java-archive iso9660-image apple-diskimage
     debian-package vnd.debian.binary-package rpm redhat-package-manager
@@ -2212,16 +2212,30 @@ UNREAD_TYPES = frozenset(
 """.split()
 )
 HTML_TYPES = ("text/html", "application/xhtml+xml")
-TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown")
+# application/octet-stream says nothing: servers send what they do not know so, a LICENSE too.
+UNKNOWN_SUBTYPE = "octet-stream"
+TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown", UNKNOWN_SUBTYPE)
+TEXT_ENDINGS = frozenset(
+    """
+    txt text md markdown rst adoc org tex bib log csv tsv sql diff patch
+    json jsonl ndjson geojson jsonld yaml yml toml ini cfg conf properties
+    xml rss atom rdf opml ttl nt n3 nq html htm xhtml ics vcf srt vtt
+    py rb go rs c h cc cpp hpp java sh
+""".split()
+)
 
 
 def media_type_of(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def is_unread_type(content_type: str) -> bool:
+def is_unread_type(content_type: str, url: str) -> bool:
+    """Whether a body of this type stays unread; of the unknown type the path's ending decides."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
+    if subtype == UNKNOWN_SUBTYPE:
+        name = split_url(url).path.rpartition("/")[2]
+        return "." in name and name.rpartition(".")[2].lower() not in TEXT_ENDINGS  # R6
     is_font = subtype.startswith("font-")
     return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
 
@@ -2341,14 +2355,14 @@ def request_headers(
     }
 
 
-def wants_any_success(status: int, headers: Headers) -> bool:
+def wants_any_success(url: str, status: int, headers: Headers) -> bool:
     """A policy document may come under any type."""
     return 200 <= status < 300
 
 
-def wants_body(status: int, headers: Headers) -> bool:
+def wants_body(url: str, status: int, headers: Headers) -> bool:
     content_type = header_value(headers, "content-type")
-    return wants_any_success(status, headers) and not is_unread_type(content_type)  # R6
+    return wants_any_success(url, status, headers) and not is_unread_type(content_type, url)  # R6
 
 
 def as_response(given: Any) -> Response:
@@ -4171,7 +4185,7 @@ class SourceStore:
 #   Fetcher.exchange       R1, R13: the only caller of the transport
 #   Fetcher.after_answer   what the answer means
 
-Wants = Callable[[int, Headers], bool]
+Wants = Callable[[str, int, Headers], bool]  # of URL, status and headers
 Answer = Union[Response, TransportError]
 # A gate lets pass (None), refuses, says when to come back or what has to come first, or ends it.
 GateAnswer = Union["Later", Decision, "Job", "Ending", None]
@@ -4291,6 +4305,11 @@ class Job:
         if self.wire != known.wire or (self.store is None and self.visit.target.is_anew):
             return {}
         return conditional_headers(known.etag, known.last_modified)
+
+    def wants(self, status: int, headers: Headers) -> bool:
+        """R6: whether the body of an answer is read."""
+        wants = self.visit.target.wants if self.store is None else wants_any_success
+        return wants(self.wire, status, headers)
 
     def hop(self, wire: str, is_permanent: bool = False) -> None:
         """It goes on at another URL, behind every gate."""
@@ -4523,7 +4542,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         outcome = "unchanged"
         decision = decision._replace(reason="not modified, so there is no body (R7)")
         answer = answer._replace(body=b"")
-    elif visit.target.wants(answer.status, answer.headers):
+    elif visit.job.wants(answer.status, answer.headers):
         fields["sha256"] = sha256_hex(answer.body)
     else:
         fields["read"] = False
@@ -5146,7 +5165,7 @@ class Fetcher:
             request_headers(how, job.conditions, self.extra_headers(job)),  # R1
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
-            wants_any_success if job.is_policy else job.visit.target.wants,  # R6
+            job.wants,
             job.left,  # R4 counts from its departure
         )
         if self.options.trace:
@@ -7317,12 +7336,13 @@ def read_feed_metadata(
     return Reading(feed.title, links, metadata, warnings=warnings)
 
 
-def wants_structured(status: int, headers: Headers) -> bool:
+def wants_structured(url: str, status: int, headers: Headers) -> bool:
     """Whether a body is read for `discover`: what R6 reads, and gzip as sitemaps come in it."""
     media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
     is_archive = re.fullmatch(archive, media_type) is not None
-    return wants_body(status, headers) or (is_archive and wants_any_success(status, headers))
+    is_wanted_archive = is_archive and wants_any_success(url, status, headers)
+    return is_wanted_archive or wants_body(url, status, headers)
 
 
 class Bot(Fetcher):
@@ -9809,6 +9829,28 @@ class Worker(NamedTuple):
     unfinished: collections.Counter[str]  # targets
 
 
+Workers = dict["Connection", Worker]  # by the parent's end of the pipe
+RUNNING_WORKERS: dict[int, Workers] = {}  # of each generator of this process that is not closed
+
+
+def forget_workers() -> None:
+    """After fork: the worker processes are the parent's, and no concern of the child's."""
+    for workers in RUNNING_WORKERS.values():
+        import multiprocessing.process
+
+        # At the end of a process multiprocessing ends those that this set has, the parent's too.
+        children: set[BaseProcess] = getattr(multiprocessing.process, "_children", set())
+        for connection, worker in workers.items():
+            children.discard(worker.process)
+            connection.close()
+        workers.clear()
+    RUNNING_WORKERS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_workers)
+
+
 def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
     """R4a: starts worker processes, yields what they find, and ends them with this generator."""
     from multiprocessing.connection import wait
@@ -9822,7 +9864,8 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
     no_urls = list(itertools.filterfalse(host_of, urls))
     yield from findings_of(bot, assignment._replace(urls=no_urls))
     failed_at = bot.refresh_blocklist()  # R10: the parent asks once for all of them
-    workers: dict[Connection, Worker] = {}
+    workers: Workers = {}
+    RUNNING_WORKERS[id(workers)] = workers
     try:
         lost: list[Finding] = []
         with signals_held_back():
@@ -9836,10 +9879,12 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
                     lost += lost_findings(bot, task.mode, share, reason)
         yield from lost
         while workers:
-            for connection in wait(list(workers), STATUS_TICK_SECONDS):
+            ready = wait(list(workers), STATUS_TICK_SECONDS)
+            for connection in filter(workers.__contains__, ready):  # a forked child has none
                 yield from receive(bot, assignment.mode, workers, connection)
             yield Finding("", None, is_last=False)  # so that a status line goes on
     finally:
+        RUNNING_WORKERS.pop(id(workers), None)
         for worker in workers.values():
             worker.process.kill()
         for connection, worker in workers.items():
@@ -9847,9 +9892,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
             worker.process.join()
 
 
-def start_worker(
-    bot: Bot, task: Assignment, failed_at: float, workers: dict[Connection, Worker]
-) -> None:
+def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: Workers) -> None:
     """Adds a process for the task to `workers`, by our end of its pipe. OSError: none can be had."""
     context = worker_context()
     ours, theirs = context.Pipe()
@@ -9860,7 +9903,7 @@ def start_worker(
     workers[ours] = Worker(process, collections.Counter(task.urls))
 
 
-def receive(bot: Bot, mode: str, workers: dict[Connection, Worker], connection: Any) -> Findings:
+def receive(bot: Bot, mode: str, workers: Workers, connection: Any) -> Findings:
     """Reads what a worker says next; what one that has ended left undone has failed."""
     process, unfinished = workers[connection]
     try:
@@ -9950,8 +9993,12 @@ def check_jobs(jobs: int, options: Options) -> None:
     """Raises ValueError where there cannot be so many processes, or they cannot have an option."""
     if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
         raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
-    if jobs > 1 and sys.platform in WEBASSEMBLY:
+    if sys.platform in WEBASSEMBLY:
         raise ValueError(f"jobs is {jobs} and there are no processes here, want 1")
+    import multiprocessing
+
+    if multiprocessing.current_process().daemon:
+        raise ValueError(f"jobs is {jobs} in a daemonic process, which may start none, want 1")
     for name in ("transport", "clock", "interactive"):
         if getattr(options, name):
             raise ValueError(f"jobs is {jobs} and {name} is given, want jobs=1 with it")
@@ -10730,8 +10777,8 @@ the <a href="{ORIGIN}{BLOCKLIST_PATH}">list of those who have opted out</a> is p
 <h2>Requests by host</h2>
 <p>Each mark is a request, on one axis of time: <b class="target">&#9679;</b> a page,
 <b class="policy">&#9679;</b> robots.txt or another policy document, <b class="trouble">&#9679;</b>
-an answer of 400 and above, or none. The gap is that of the two closest targets beside what
-robots.txt asked for at the time; redirects and retries are not counted.</p>
+an answer of 400 and above, or none. The gap is that of the two closest requests for pages,
+redirects and retries among them, beside what robots.txt asked for at the time.</p>
 <table class="hosts"><tr><th>host<th>requests<th>gap<th>when</tr>
 $hosts
 </table>
@@ -10784,8 +10831,8 @@ class Report:
     def __init__(self) -> None:
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.unread = 0  # lines that are no results
-        # By host: its requests, and when each target was first asked for, with the pace that its
-        # line knew.
+        # By host: its requests, and when each one for a target left, with the pace that its line
+        # knew.
         self.requests: dict[str, list[ReportedRequest]] = collections.defaultdict(list)
         self.starts: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
         # By outcome, gate, host and reason: a row of the table, whose fourth cell counts targets.
@@ -10803,13 +10850,11 @@ class Report:
     def _add(self, result: Mapping[str, Any]) -> None:
         outcome = result["outcome"]
         asked_host = host_of(result["final_url"])
-        is_first = True  # redirects and retries need not keep Crawl-delay
         for request in result["requests"]:
             host = host_of(request["url"])
             reported = reported_request(request)
             self.requests[host].append(reported)
-            if is_first and request["kind"] == "target":
-                is_first = False
+            if request["kind"] == "target":
                 pace = MIN_REQUEST_INTERVAL
                 if host == asked_host:  # else the line has the Crawl-delay of another host
                     pace = max(pace, as_number(result["crawl_delay"]))
@@ -10865,7 +10910,7 @@ class Report:
         return [escaped(host), str(len(requests)), self.closest(host), f"{drawing}</svg>"]
 
     def closest(self, host: str) -> str:
-        """Tells the closest of two targets, beside the pace that robots.txt asked for by then."""
+        """Tells the closest of two requests for targets, beside the pace that robots.txt asked for by then."""
         starts = sorted(self.starts[host])
         gaps = [(at - before - pace, pace) for (before, _), (at, pace) in zip(starts, starts[1:])]
         if not gaps:
@@ -10923,7 +10968,8 @@ targets:
 what to do (without one of these: fetch each target):
   --check               decide and explain gate by gate; fetch no target
   --discover            list a target's feeds, markdown, llms.txt and sitemaps
-  --body                write the bytes of one URL to stdout, its line to stderr
+  --body                write the bytes of one URL; with --json those of each
+  --text                write the words of one URL; with --json those of each
   --mcp                 serve a harness over stdio (MCP); --max-wait is 20s
   --report FILE         draw the --json lines in FILE as a page; ask nothing
   --selftest            prove conformance: vectors, sandbox, live fixtures
@@ -10942,8 +10988,9 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
   --allow-private       permit addresses that are not public
 cache and output:
   --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
+  --reader NAME         who reads; what is unchanged since NAME read it is SAME
   --json                JSON Lines on stdout
-  -q, --quiet           only what was not OK, SAME or SKIP; no summary
+  -q, --quiet           only what made the exit code 1; no summary
   -v, --verbose         also each request, wait and gate, on stderr
 proof:
   --offline             with --selftest: vectors and sandbox alone
@@ -10951,7 +10998,6 @@ proof:
   --tag ORG/REPO[@SHA]  sign requests to the origin (R13)
 examples:
   walsh_research.py https://example.org/ https://example.net/feed.xml
-  walsh_research.py --check https://example.org/private
   walsh_research.py --input targets.txt --json >> results.jsonl
 exit codes:
   0 all fetched, unchanged or fresh      1 failed, deferred, or no list ever
@@ -10965,11 +11011,13 @@ MODES = (  # the first holds
     "mcp",
     "report",
     "body",
+    "text",
     "check",
     "discover",
     "attest",
     "selftest",
 )
+CONTENT_MODES = ("body", "text")
 EXIT_CODES = (0, 4, 3, 1, 2)  # a later one prevails
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
@@ -10979,9 +11027,17 @@ CHECK_NAME_COLUMNS = 76  # ours: the longest name of a check
 MAX_DETAIL_CHARACTERS = 2000  # ours: what is said of one result
 MAX_SHOWN_ITEMS = 20  # ours: of a source that --discover lists
 USUAL_PIECES = 10_000  # ours: of a line in JSON; a text has one
-LONG_WAIT_SECONDS = 10.0  # ours: in which a person wonders how to end it
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell writes files so
 
+
+# By outcome, and gate or status: which option would change it.
+HINTS: dict[tuple[str, object], str] = {
+    ("denied", "address"): "--allow-private permits it",
+    ("deferred", "R4"): "--max-wait waits longer",
+    ("deferred", "R5"): "--max-wait waits longer",
+    ("skipped", None): "--force asks all the same",
+    ("failed", 200): "--max-bytes reads more",
+}
 
 # How an outcome is shown, its ANSI colour, and what it makes of the exit code.
 OUTCOMES = {
@@ -11079,7 +11135,7 @@ def option_parser() -> argparse.ArgumentParser:
         else:
             reader = partial(read_value, name, kind)
             parser.add_argument(name, type=reader, default=default or None)
-    parser.set_defaults(cache_dir=PLATFORM_CACHE, input=[])
+    parser.set_defaults(cache_dir=PLATFORM_CACHE, input=[], reader="")
     return parser
 
 
@@ -11137,11 +11193,9 @@ def chosen_mode(options: argparse.Namespace) -> str:
         return mode
     if len(modes) > 1 and modes != ["attest", "selftest"]:
         raise Misuse(f"--{modes[1]} is beside --{mode}, want one of them")
-    if mode == "body" and (options.json or options.jobs > 1):
-        raise Misuse("--json or --jobs is beside --body, want --body alone")
     if options.offline and not options.selftest:
         raise Misuse("--offline is without --selftest, want both")
-    if mode in ("fetch", "body", "check", "discover"):
+    if mode in ("fetch", *CONTENT_MODES, "check", "discover"):
         if not has_target:
             wanted = "a URL, - for stdin, or --input FILE; --help shows all"
             raise Misuse(f"no target is named, want {wanted}")
@@ -11209,16 +11263,21 @@ def open_stdout() -> TextIO:
     return sys.stdout
 
 
-def end_torn_line() -> None:
-    """What a full disk cut off is not the beginning of our first line."""
-    with suppress(AttributeError, OSError, ValueError):  # closed, no file, empty, or unreadable
-        number = sys.stdout.fileno()
-        if stat.S_ISREG(os.fstat(number).st_mode):
-            # On Linux this opens the file anew: `>>` opened it for writing alone.
-            with open(f"/proc/self/fd/{number}", "rb") as file:
-                file.seek(-1, os.SEEK_END)
-                if file.read() != b"\n":
-                    sys.stdout.write("\n")
+@contextmanager
+def line_lock(stream: TextIO) -> Iterator[None]:
+    """Keeps other processes that write lines to the same file or pipe waiting, long lines too.
+
+    A record lock belongs to a process: two that inherited one open file exclude each other, which
+    `flock` does not do. Windows lets one process at a time open a file for appending.
+    """
+    with ExitStack() as held:
+        # Windows has no fcntl; a stream may be no file; some file systems have no locks.
+        with suppress(ImportError, OSError, ValueError):
+            import fcntl
+
+            fcntl.lockf(stream.fileno(), fcntl.LOCK_EX)
+            held.callback(fcntl.lockf, stream.fileno(), fcntl.LOCK_UN)
+        yield
 
 
 # --- What is shown ------------------------------------------------------------
@@ -11259,14 +11318,6 @@ def quoted_title(title: str) -> str:
     return f'"{printable(title, 60)}"' if title else ""
 
 
-def why(value: Result | Decision) -> list[object]:
-    """Says what was decided, and what helps."""
-    if "://" not in value.url and os.path.isfile(value.url):
-        return [f"it is a file, want --input {value.url}"]
-    again = value.retry_at and f"again at {iso_utc(value.retry_at)}"
-    return [value.reason, again]
-
-
 def what_came(result: Result) -> list[object]:
     """Says in the words of a line what came, or that it was left unread."""
     media_type = result.content_type.partition(";")[0].strip()
@@ -11278,6 +11329,17 @@ def what_came(result: Result) -> list[object]:
         quoted_title(result.title),
         result.links and counted(len(result.links), "link"),
     ]
+
+
+def with_words(result: Result) -> Result:
+    """Its body is what --text gives: the words of a page, any other text as it is, or nothing."""
+    if media_kind(result.content_type) == "html":
+        readable, _ = cut_for_reading(result.body)
+        words = page_text(decode_body(readable, result.content_type), result.final_url)
+        return result._replace(body=words.encode(), content_type="text/plain; charset=utf-8")
+    if is_text(result.body, result.content_type):
+        return result
+    return result._replace(body=b"")
 
 
 class JsonLater(list[Any]):
@@ -11295,6 +11357,8 @@ class Command(SystemClock):
 
     def __init__(self, words: Sequence[str]) -> None:
         self.options = read_arguments(words)
+        self.gives_content = self.options.mode in CONTENT_MODES
+        self.writes_bytes = self.gives_content and not self.options.json
         self.targets: list[str] = []
         self.codes = {0}  # exit codes: the worst is the command's
         self.counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))  # in the order of a summary
@@ -11310,8 +11374,6 @@ class Command(SystemClock):
     def run(self) -> int:
         """Does what was asked for, and gives the exit code."""
         self.collect_targets()
-        if self.options.mode != "body":
-            end_torn_line()
         try:
             getattr(self, self.options.mode)()
         finally:
@@ -11328,6 +11390,9 @@ class Command(SystemClock):
         for name in names:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
+        count = len(self.targets)
+        if self.writes_bytes and count != 1:
+            raise Misuse(f"--{self.options.mode} has {count} targets, want one, or --json")
         widest = max(map(len, self.targets), default=0)
         self.name_columns = min(MAX_URL_COLUMNS, widest)
 
@@ -11350,8 +11415,8 @@ class Command(SystemClock):
 
     def show_findings(self, mode: str, show: Callable[[Any], None]) -> None:
         """Shows what a bot, or many processes, find of each target, as it is done."""
-        is_body = self.options.mode == "body"
-        assignment = Assignment(mode, self.targets, self.options.min_age, is_body, is_anew=is_body)
+        wanted = self.gives_content
+        assignment = Assignment(mode, self.targets, self.options.min_age, wanted, is_anew=wanted)
         with self.make_bot() as bot:
             self.bot = bot
             with arguments_as_options():
@@ -11373,7 +11438,7 @@ class Command(SystemClock):
     def spent_seconds(self) -> float:
         return self.monotonic() - self.started_at
 
-    def status(self, doing: str = "") -> None:
+    def status(self, doing: str = "", wait: str = "") -> None:
         """Shows the one live line on a terminal's stderr, which goes with the next that stays."""
         columns = terminal_columns(sys.stderr)
         if not columns or self.options.quiet:
@@ -11381,13 +11446,15 @@ class Command(SystemClock):
         line = ""
         if doing:
             count = len(self.targets)
-            pace = spell_seconds(self.spent_seconds)
-            if count > 1:
-                pace = f"{self.done}/{count} · {pace}"
-            if 0 < self.done < count:
+            seconds = spell_seconds(self.spent_seconds)
+            if 0 < self.done < count and not wait:
                 left_seconds = self.spent_seconds / self.done * (count - self.done)
-                pace += f", about {spell_seconds(left_seconds)} left"
-            line = printable(f"{pace} · {doing}", columns - 3)  # a terminal echoes ^C
+                seconds = f"about {spell_seconds(left_seconds)} left"
+            progress = count > 1 and f"{self.done}/{count}"
+            tail = "".join([f" · {part}" for part in (wait, progress, seconds) if part])
+            room = columns - 3  # a terminal echoes ^C
+            line = printable(doing, max(room - len(tail), room // 2))
+            line = printable(line + tail, room)
         write_error("\r\x1b[2K" + line)
 
     def note(self, line: str) -> None:
@@ -11410,25 +11477,49 @@ class Command(SystemClock):
         """The status line says what a wait is for, while it lasts."""
         until = self.monotonic() + seconds
         while seconds > 0.0:
-            hint = " (Ctrl-C ends it)" if seconds > LONG_WAIT_SECONDS else ""
-            self.status(f"waiting {seconds:.1f} s{hint} · {self.doing}")
+            self.status(self.doing, f"{seconds:.1f} s more")
             time.sleep(min(seconds, STATUS_TICK_SECONDS))
             seconds = until - self.monotonic()
 
     # --- Lines ------------------------------------------------------------
 
+    def hint(self, outcome: str, value: Result | Decision) -> str:
+        """Names the option that would change it, by its fields: the library's reasons name none."""
+        key: object = value.gate
+        if isinstance(value, Result):
+            if outcome == "deferred" and not value.final_url:  # R8: no gate was asked
+                return ""
+            if outcome == "failed":
+                key = value.status
+                began_at = value.at - value.elapsed
+                if value.requests:
+                    began_at = value.requests[-1].at
+                if key is None and value.at - began_at >= self.options.timeout:
+                    return "--timeout waits longer"
+        return HINTS.get((outcome, key), "")
+
+    def why(self, outcome: str, value: Result | Decision) -> list[object]:
+        """Says what was decided, and what helps."""
+        if "://" not in value.url and os.path.isfile(value.url):
+            return [f"it is a file, want --input {value.url}"]
+        again = ""
+        if value.retry_at and outcome != "skipped":  # whose reason tells the time
+            again = f"again at {iso_utc(value.retry_at)}"
+        return [value.reason, self.hint(outcome, value), again]
+
     def write(self, pieces: Iterable[str]) -> None:
-        """Writes the pieces of a line on stdout, at once; of --body on stderr."""
+        """Writes the pieces of a line on stdout, at once; on stderr where that has the content."""
         self.status()
-        if self.options.mode == "body":
+        if self.writes_bytes:
             write_error("".join(pieces) + "\n")
             return
         stdout = open_stdout()
         line = itertools.chain(pieces, "\n")
-        # A line of a usual size is one write, which Ctrl-C cannot tear.
-        stdout.write("".join(islice(line, USUAL_PIECES)))
-        stdout.writelines(line)
-        stdout.flush()
+        with line_lock(stdout):
+            # A line of a usual size is one write, which Ctrl-C cannot tear.
+            stdout.write("".join(islice(line, USUAL_PIECES)))
+            stdout.writelines(line)
+            stdout.flush()
 
     def line(self, text: str) -> None:
         self.write([text])
@@ -11443,8 +11534,15 @@ class Command(SystemClock):
 
         self.write(json.JSONEncoder(allow_nan=False, indent=indent).iterencode(value))
 
-    def row(self, value: Any, head: str, name: str, said: Iterable[object]) -> None:
-        """Writes an object, or a line in columns."""
+    def row(
+        self,
+        value: Any,
+        head: str,
+        name: str,
+        said: Iterable[object],
+        more: Mapping[str, Any] = NO_FIELDS,
+    ) -> None:
+        """Writes an object, with these fields more, or a line in columns."""
         if self.options.json:
             listed = "links" if isinstance(value, Result) else "items"
             records = getattr(value, listed, ())
@@ -11453,7 +11551,7 @@ class Command(SystemClock):
             fields = value.to_dict()
             if records:
                 fields[listed] = JsonLater(records)
-            self.show_object(fields)
+            self.show_object({**fields, **more})
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
@@ -11467,8 +11565,9 @@ class Command(SystemClock):
         name: str,
         said: Iterable[object],
         is_well: bool = True,
+        more: Mapping[str, Any] = NO_FIELDS,
     ) -> bool:
-        """Counts what became of it, and shows it unless --quiet.
+        """Counts what became of it, and shows it; with --quiet only what counts as 1.
 
         Says whether more may be said of it. What is not well counts as 1, whatever its outcome.
         """
@@ -11476,12 +11575,12 @@ class Command(SystemClock):
         exit_code = exit_code or int(not is_well)
         self.codes.add(exit_code)
         self.counts[outcome] += 1
-        is_shown = not self.options.quiet or exit_code > 0
+        is_shown = not self.options.quiet or exit_code == 1
         if is_shown:
             head = f"{word:<4}"
             if terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
                 head = f"\x1b[{colour}m{head}\x1b[0m"
-            self.row(value, f"{head}  {code or '-':<7}  ", name, said)
+            self.row(value, f"{head}  {code or '-':<7}  ", name, said, more)
         return is_shown and not self.options.json
 
     # --- What can be asked for --------------------------------------------
@@ -11505,32 +11604,40 @@ class Command(SystemClock):
         for name, said in cast(Bot, self.bot).explain(decision):
             say(f"      {name:<10} {said}")
 
+    body = text = fetch  # `show_result` writes what they give
+
     def show_result(self, result: Result, record: Source | None = None) -> None:
         """Shows what came, or why not; `record` is what --json has in its place."""
         if self.options.verbose and result.final_url:  # a gate was asked
             self.explain(result.decision._replace(url=result.final_url), self.note)
         outcome: str = result.outcome
-        said = why(result)
-        if outcome == "fetched":
-            said = what_came(result)
-        if outcome == "skipped":
-            said = [result.reason]  # which tells the time
-            if result.retry_at is None:
-                outcome = "repeated"
+        if outcome == "skipped" and result.retry_at is None:
+            outcome = "repeated"
+        said = what_came(result) if outcome == "fetched" else self.why(outcome, result)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         if result.ok and result.read:  # else the line says why already
             said += result.warnings
         is_well = not result.last_failure  # R8
-        if self.options.mode == "body" and not (result.ok and result.body):
+        more: Mapping[str, str] = NO_FIELDS
+        content = with_words(result) if self.options.mode == "text" else result
+        has_content = self.gives_content and content.body != b""
+        if has_content and self.options.json:
+            more = self.content_fields(content)
+        elif self.gives_content and not has_content:
             said.insert(0, "nothing was written")
             is_well = False
         code = result.status or result.gate
-        self.show_outcome(record or result, outcome, code, result.url, said, is_well)
+        shown = record or result
+        is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well, more)
+        if has_content and result.no_ai_input and not is_told:
+            self.warn(f"{result.url}: {AI_INPUT_WARNING}")
+        if has_content and self.writes_bytes:
+            self.write_content(content)
 
     def summarize(self) -> None:
         """Says how it went: outcomes, requests and time."""
-        if self.options.quiet or self.bot is None:
+        if self.options.quiet or self.writes_bytes or self.bot is None:
             return
         self.counts["not reached"] = len(self.targets) - self.done
         targets = counted(len(self.targets) - self.counts.pop("repeated", 0), "target")
@@ -11541,24 +11648,21 @@ class Command(SystemClock):
             write_error("\n")
         log(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
 
-    def body(self) -> None:
-        """Writes the bytes of one target, which is asked for without validators."""
-        if len(self.targets) != 1:
-            raise Misuse(f"--body has {len(self.targets)} targets, want one")
-        self.show_findings("run", self.show_body)
+    def content_fields(self, content: Result) -> dict[str, str]:
+        """What --body or --text adds to an object in JSON."""
+        text = content.text
+        if self.options.mode == "text" or text.encode() == content.body:
+            return {self.options.mode: text}
+        return {"body_base64": binascii.b2a_base64(content.body, newline=False).decode()}
 
-    def show_body(self, result: Result) -> None:
-        """Shows its line, and what came; on a terminal as text that moves no cursor."""
-        self.show_result(result)
-        if not result.ok:
-            return
+    def write_content(self, content: Result) -> None:
+        """Writes the bytes as they are; on a terminal as text that moves no cursor."""
         stdout = open_stdout()
         if is_terminal(stdout):
-            text = result.text or result.body.decode("latin-1")
-            for letter in text:
+            for letter in content.text or content.body.decode("latin-1"):
                 stdout.write(letter if letter in "\n\t" else shown_character(letter))
         else:
-            stdout.buffer.write(result.body)
+            stdout.buffer.write(content.body)
         stdout.flush()
 
     def check(self) -> None:
@@ -11572,7 +11676,8 @@ class Command(SystemClock):
             outcome = "failed"
         elif decision.retry_at:
             outcome = "deferred"
-        is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, why(decision))
+        said = self.why(outcome, decision)
+        is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, said)
         if is_shown and (decision or decision.gate):  # else it is no URL
             self.explain(decision, self.detail)
 
@@ -11588,14 +11693,14 @@ class Command(SystemClock):
         if is_none and result and not result.ok:  # a gate's word, or a failure
             self.show_result(result, record=source)
             return
-        found = "listed alone: name it as a target to read it"
+        found = "listed alone: --discover it to read it"
         if is_none:
             self.codes.add(1)
             found = "no feed, no markdown, no llms.txt and no sitemap"
             if result and result.content_type:
                 found = f"{printable(result.content_type)}, which names {found}"
         elif result:  # it was put off, or refused
-            found = result.reason
+            found = in_one_line(self.why(result.outcome, result))
         elif source.items or source.kind == "llms.txt" or source.url == source.target:
             found = counted(len(source.items), "item")
         if is_next and not is_none and not self.options.json:
@@ -11611,7 +11716,8 @@ class Command(SystemClock):
             self.detail(indent + f"{title}  {item.url}".strip())
         if len(source.items) > MAX_SHOWN_ITEMS:
             more = len(source.items) - MAX_SHOWN_ITEMS
-            self.detail(f"{indent}and {more} more; --json has all")
+            wanted = "--json" if self.options.force else "--json --force"  # R8
+            self.detail(f"{indent}and {more} more; {wanted} has all")
 
     def report(self) -> None:
         """Draws a page of a run that is over."""
