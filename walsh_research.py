@@ -3908,26 +3908,26 @@ class PolicyStore:
         if later is not None and not (is_own_hold or self.is_always_answered):
             self.put_off(job, ending, later)
             return None
+        now = self._now()
         held = self.held_of(job.key)
+        new: Held | Need
         if ending.status == 304 and job.conditions:  # R7: it is the value that is held
             kept = held.etag, held.last_modified, held.fetched_at
-            read: Held | Need = Held(200, *kept, data=held.data, value=held.value)
+            new = Held(200, *kept, data=held.data, value=held.value)
         else:
             try:
-                read = self.read(job, ending)
+                new = self.read(job, ending)
             except ValueError as error:
                 self.fail(job, ending, str(error))
                 return None
-        if not isinstance(read, Held):
-            return read
-        if ending.status != 304:
-            read = read._replace(status=ending.status, fetched_at=self._now())
+            if not isinstance(new, Held):
+                return new
+            new = new._replace(status=ending.status, fetched_at=now)
             # They belong to the URL that gave them.
             if self.has_validators and not job.redirects:
                 answered = cast(Response, ending.answer)
-                read = read._replace(**validators_of(answered.headers))
-        now = self._now()
-        self._note(job.key, read._replace(checked_at=now, asked_at=now))
+                new = new._replace(**validators_of(answered.headers))
+        self._note(job.key, new._replace(checked_at=now, asked_at=now))
         return None
 
     def fail(self, job: Job, ending: Ending, trouble: str) -> None:
@@ -4276,9 +4276,8 @@ class Job:
             held = store.held_of(key)
             self.validators = Validators(url, held.etag, held.last_modified)
             self.is_single = store.is_single(held)
-        self.redirects: list[str] = []  # in the wire form
-        self.way = NO_WAY  # by which a target goes on
-        self.permanent = 0  # how many redirects, from the first, may be remembered
+        self.way = NO_WAY  # the redirects up to where it is
+        self.resumed = 0  # how many of them an earlier visit has followed
         self.steps_back = False  # before its next hop, for those who wait there
         self.decision = Decision(True, url)  # the latest that let it pass
         self.start: Start | None = None  # R4: the right to send the next request
@@ -4311,52 +4310,43 @@ class Job:
         wants = self.visit.target.wants if self.store is None else wants_any_success
         return wants(self.wire, status, headers)
 
-    def hop(self, wire: str, is_permanent: bool = False) -> None:
+    @property
+    def redirects(self) -> tuple[str, ...]:
+        """In the wire form."""
+        return self.way.urls
+
+    def hop(self, wire: str, is_permanent: bool) -> None:
         """It goes on at another URL, behind every gate."""
-        if is_permanent and self.permanent == len(self.redirects):
-            self.permanent += 1
-        self.redirects.append(wire)
+        way = self.way
+        if is_permanent and way.permanent == len(way.urls):
+            until = way.kept_until
+            if not way.urls:
+                until = self.visit.fetcher.now() + PERMANENT_REDIRECT_SECONDS
+            way = way._replace(permanent=way.permanent + 1, kept_until=until)
+        self.way = way._replace(urls=(*way.urls, wire))
         self.steps_back = True
         self._move(wire)
 
     def resume(self, way: Way) -> None:
-        """It goes on where an earlier visit was, or behind permanent redirects."""
+        """It goes on where an earlier visit was; with no way it begins at its own URL."""
         self.way = way
-        if way.urls:
-            self.redirects = list(way.urls)
-            self.permanent = way.permanent
-            self._move(way.urls[-1])
+        self.resumed = len(way.urls)
+        self.visit.no_ai_input = way.no_ai_input
+        self._move((self.first_wire, *way.urls)[-1])
 
     @property
     def is_where_it_resumed(self) -> bool:
-        return 0 < len(self.redirects) == len(self.way.urls)
-
-    def begin_anew(self) -> None:
-        """What was remembered of its way leads nowhere: it begins at its own URL, and only once."""
-        self.way = NO_WAY
-        self.redirects = []
-        self.permanent = 0
-        self.visit.no_ai_input = False
-        self._move(self.first_wire)
-
-    def way_on(self) -> Way:
-        """What is remembered of the way of a target that was put off where it is."""
-        until = self.way.kept_until
-        if self.permanent > self.way.permanent == 0:
-            until = self.visit.fetcher.now() + PERMANENT_REDIRECT_SECONDS
-        return Way(tuple(self.redirects), self.permanent, until, self.visit.no_ai_input)
+        return 0 < self.resumed == len(self.redirects)
 
     def way_kept(self, is_good: bool) -> Way:
-        """What is remembered of the way once the target has ended: the permanent redirects.
+        """What is remembered of the way of a target that has ended: the permanent redirects.
 
-        They hold as long as they lead to a good end, or further.
+        Those that were remembered before are kept as long as they lead further.
         """
-        way = self.way_on()
+        count = self.way.permanent
         if not is_good:
-            way = self.way
-            if len(self.redirects) <= len(way.urls):
-                return NO_WAY
-        return way._replace(urls=way.urls[: way.permanent]) if way.permanent else NO_WAY
+            count = 0 if self.is_where_it_resumed else min(count, self.resumed)
+        return self.way._replace(urls=self.redirects[:count], permanent=count) if count else NO_WAY
 
     def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
         """With what robots.txt said before."""
@@ -4392,14 +4382,12 @@ class Job:
 class Visit:
     """A target on its way: a stack of jobs, their deadline, and what came of them so far."""
 
-    def __init__(
-        self, fetcher: Fetcher, target: Target, run: Scheduler | None = None, place: Any = None
-    ) -> None:
+    place: Waiting  # in the run that it is part of
+
+    def __init__(self, fetcher: Fetcher, target: Target, run: Scheduler) -> None:
         self.fetcher = fetcher
         self.target = target
-        self.run = run or self  # the visits of a run go on together
-        self.scheduler = run
-        self.place: Waiting | None = place  # in that run
+        self.run = run  # whose visits go on together
         self.known = KnownSource()  # R7, R8: what earlier requests left
         self.began_at = fetcher.now()
         self.started_at = self.began_at  # since when its patience counts, Unix seconds
@@ -4680,19 +4668,18 @@ class Scheduler:
     def is_behind(self, visit: Visit, host: str) -> bool:
         """Whether who is first in line for a host has a better place than a visit that comes."""
         line = self._lines.get(host)
-        return bool(line and visit.place is not None and line[-1] < visit.place)
+        return bool(line and line[-1] < visit.place)
 
     def _push(self, due_at: float, waiting: Waiting, visit: Visit | None = None) -> None:
         turn = Turn(due_at, visit is None, next(self._serial), waiting, visit)
         heapq.heappush(self._turns, turn)
 
     def _begin(self, waiting: Waiting) -> Visit:
-        visit = self._begun[waiting.position] = Visit(self._fetcher, waiting.target, self, waiting)
-        now = self._fetcher.now()
-        visit.started_at = self._patience.setdefault(waiting.host, now)
+        visit = self._begun[waiting.position] = Visit(self._fetcher, waiting.target, self)
+        visit.place = waiting
+        visit.started_at = self._patience.setdefault(waiting.host, self._fetcher.now())
         visit.known = waiting.known
         visit.job.resume(waiting.way)
-        visit.no_ai_input = waiting.way.no_ai_input
         return visit
 
     def _take(self, turn: Turn) -> Iterator[Result]:
@@ -4904,7 +4891,7 @@ class Fetcher:
         """What these gates say of a URL; no request for it is sent."""
         url = str(url)
         try:
-            visit = Visit(self, Target(url, wire_url(url)))
+            visit = Visit(self, Target(url, wire_url(url)), Scheduler(self))
         except ValueError as error:
             return Decision(False, mask_credentials(url), reason=str(error))
         visit.job.gates = [*gates, lambda job: Ending()]
@@ -5012,13 +4999,13 @@ class Fetcher:
         is_put_off = result.outcome == "deferred"
         if result.outcome == "skipped" or (is_put_off and not result.attempts):
             return
-        way = NO_WAY
-        ended_at = result.at
-        if job is not None and is_put_off and self._goes_on(result):
-            way = job.way_on()
-            ended_at = job.visit.known.ended_at
+        way, ended_at = NO_WAY, result.at
+        is_behind_redirect = result.status in REDIRECT_STATUSES and result.gate in ("R4", "R5")
+        if job is not None and is_put_off and is_behind_redirect:  # it goes on there next time
+            way, ended_at = job.way, job.visit.known.ended_at
         elif job is not None:
             way = job.way_kept(result.ok)
+        way = way._replace(no_ai_input=result.no_ai_input)
         self.sources.note(
             key,
             ended_at=ended_at,
@@ -5028,11 +5015,6 @@ class Fetcher:
             failure=printable(result.reason) if result.outcome == "failed" else "",
             status=result.status or 0,
         )
-
-    @staticmethod
-    def _goes_on(result: Result) -> bool:
-        """Whether a target was put off behind a redirect: then it goes on there next time."""
-        return result.status in REDIRECT_STATUSES and result.gate in ("R4", "R5")
 
     def adopt(self, result: Result, key: str = "") -> None:
         """R7: its reader has read the Result, so its validators hold from now on."""
@@ -5126,7 +5108,7 @@ class Fetcher:
             if not job.visit.is_too_far(said, job):
                 return said
             if job.is_where_it_resumed and said.at > self.now() + MAX_HOP_WAIT_SECONDS:
-                job.begin_anew()
+                job.resume(NO_WAY)
                 return self.decide(job, gates)
             later = said
             said = job.visit.not_yet(later, job)
@@ -5204,7 +5186,7 @@ class Fetcher:
             return self._after_push_back(job, answer)
         is_client_error = 400 <= answer.status < 500
         if is_client_error and job.is_where_it_resumed:
-            job.begin_anew()
+            job.resume(NO_WAY)
             return None
         return Ending(answer)
 
@@ -5303,12 +5285,10 @@ class Fetcher:
 
     def _silence_gate(self, job: Job) -> Decision | None:
         """The targets of a host that answers nobody must not hold up all others."""
-        place, scheduler = job.visit.place, job.visit.scheduler
-        if job.is_policy or job.attempts or place is None or scheduler is None:
+        host = host_key(job.first_wire)
+        if job.is_policy or job.attempts or not job.visit.run.is_dead(host):
             return None
-        if not scheduler.is_dead(place.own_host):
-            return None
-        reason = f"{MAX_SILENT_TARGETS} targets of {place.own_host} in a row got no answer"
+        reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
         return job.refused("R5", reason, self.now() + SILENT_HOST_SECONDS)
 
     def _blocklist_gate(self, job: Job) -> GateAnswer:
@@ -5370,9 +5350,9 @@ class Fetcher:
         visit = job.visit
         at = self.now() + MIN_REQUEST_INTERVAL
         steps_back, job.steps_back = job.steps_back, False
-        if not steps_back or visit.scheduler is None or at > visit.deadline:
+        if job.is_policy or not steps_back or at > visit.deadline:
             return None
-        if job.is_policy or not visit.scheduler.is_behind(visit, job.host):
+        if not visit.run.is_behind(visit, job.host):
             return None
         return Later(at, "R4", f"targets of {job.host} go first")
 
