@@ -944,15 +944,14 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# R2c in two readings: what only the letter of the specification allows, or only what was meant,
-# is denied. What restricts us is read as meant, as the large crawlers do; an Allow never is.
+# A User-agent or Disallow line that is misspelt is read in two ways: to the letter of the
+# specification, and as it was meant. What one of them denies is denied (R2c).
 ROBOTS_BLANKS = r"[^\S\n]*"
-# Editors leave byte order marks behind, with which a line is misspelt.
-ROBOTS_LINE_START = r"(?i)\n((?:[^\S\n]|\ufeff)*)"
-# A line that counts: what stands before it, its field, its colon, its value. A text has a line
-# feed before each line. The misspellings are those that google/robotstxt takes (robots.cc,
-# `ParsedRobotsKey`), and an underscore. As there, letters may follow: `User-agents` is one; and
-# a colon may be missing where exactly one word follows: a line of prose is no rule.
+# Editors leave byte order marks behind. A text has a line feed before each line.
+ROBOTS_LINE_START = r"(?i)\n(?:[^\S\n]|\ufeff)*"
+# Its field, its colon, its value. The misspellings are those that google/robotstxt takes
+# (robots.cc, `ParsedRobotsKey`), and an underscore. As there, letters may follow, as in
+# `User-agents`, and a colon may be missing where exactly one word follows, as in no line of prose.
 ROBOTS_LINE = lazy_re(
     rf"{ROBOTS_LINE_START}((?a:user[-_ ]?agent[a-z]*"
     r"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*"
@@ -960,7 +959,7 @@ ROBOTS_LINE = lazy_re(
     rf"({ROBOTS_BLANKS}:|[^\S\n]+(?=[^\s#]+{ROBOTS_BLANKS}(?:[\n#]|\Z)))([^\n#]*)"
 )
 ROBOTS_SITEMAP_LINE = lazy_re(
-    rf"{ROBOTS_LINE_START}(?a:site)-?map{ROBOTS_BLANKS}:{ROBOTS_BLANKS}(https?://[^\s#]+)"
+    rf"{ROBOTS_LINE_START}site-?map{ROBOTS_BLANKS}:{ROBOTS_BLANKS}(https?://[^\s#]+)"
 )
 ROBOTS_PRODUCT = lazy_re(r"[\w-]+")
 ROBOTS_DELAY = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
@@ -972,7 +971,8 @@ ROBOTS_SIGNAL = lazy_re(  # its name, its answer
 ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ROBOTS_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
 # Octets that are no UTF-8, as `surrogateescape` decodes them, percent-encoded.
 ROBOTS_UNDECODED = {0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)}
-ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+# What of a target is neither path nor query.
+ROBOTS_ASIDE = lazy_re(r"(?s)\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|#.*")
 # An octet that does not stand as it is; a percent sign takes two hex digits along.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$](?:(?<=%)[0-9A-Fa-f]{2})?")
 # RFC 3986 2.2, but for `*` and `$`, which stand for more in a rule, and `#`, which ends both sides.
@@ -1027,29 +1027,23 @@ def robots_lines(text: str) -> Iterator[RobotsLine]:
     for found in ROBOTS_LINE.finditer(text):
         number += text.count("\n", end, found.end())
         end = found.end()
-        before, written, colon, value = found.groups()
-        written = written.lower()
+        written = found[1].lower()
         field = {"u": "user-agent", "d": "disallow"}.get(written[0], written)
-        is_exact = written == field and ":" in colon and "\ufeff" not in before
-        yield field, value.strip(), is_exact, number
+        is_exact = written == field and ":" in found[2] and "\ufeff" not in found[0]
+        yield field, found[3].strip(), is_exact, number
 
 
 def robots_means_us(value: str, token: str, wanted: str) -> bool:
     """Whether a User-agent value that names us not to the letter is likely to mean us.
 
-    So do a version, a star or words behind a name, and a whole User-Agent string.
-    >>> [robots_means_us(value, "walsh-research", "*") for value in ("Walsh/1.2", "* all", "W3C")]
+    A version, a star or words may follow the name; a whole User-Agent string has it in it.
+    >>> [robots_means_us(value, "walsh-research", "*") for value in ("Walsh/1.2", "* all", "*bot")]
     [True, True, False]
     """
-    if value.startswith("*"):
+    if value[:2].strip() == "*":
         return wanted == "*"
     products = ROBOTS_PRODUCT.findall(value.lower())
     return token in products or token.startswith(tuple(products[:1]))
-
-
-def robots_fits(value: str, token: str) -> bool:
-    """Whether a User-agent value is a beginning of the token, or all of it. Spec 9.1.3."""
-    return value != "" and token.startswith(value.lower())
 
 
 def robots_group(
@@ -1060,35 +1054,34 @@ def robots_group(
     Each comes with whether it holds whatever an Allow says. Spec 9.1.2 and 9.1.3.
     """
     names = [line[1] for line in lines if line[0] == "user-agent" and line[2]]
-    fitting = [name for name in names if robots_fits(name, token)]
+    fitting = [name for name in names if name and token.startswith(name.lower())]
     group = max(fitting, key=len, default="*" if "*" in names else None)  # R2a
     wanted = (group or "*").lower()
+    ours_or_all = {"*", *fitting}
     binding = []
-    # Whether the next lines are ours by the letter, whether they are meant to be, and whether the
-    # two may differ; whether a rule has closed the list of agents, in either reading.
-    is_ours = is_meant = is_doubtful = False
-    is_closed = is_closed_as_meant = False
+    # Whether the next lines are ours to the letter; in both readings; as meant alone. Whether a
+    # rule has closed the list of agents, to the letter and as meant.
+    is_ours = is_ours_in_both = is_meant = is_closed = is_closed_as_meant = False
     for line in lines:
         field, value, is_exact, _ = line
         if field == "user-agent":
-            is_name = is_exact and (value == "*" or robots_fits(value, token))
+            is_name = is_exact and value in ours_or_all
+            is_selected = is_name and value.lower() == wanted
             means_us = not is_name and robots_means_us(value, token, wanted)
-            if is_closed_as_meant:
-                is_meant = is_doubtful = is_closed_as_meant = False
-            is_meant = is_meant or means_us
-            is_doubtful = is_doubtful or means_us or not is_exact
-            if is_exact:
-                is_ours = (is_ours and not is_closed) or value.lower() == wanted
-                is_closed = False
+            is_ours = is_selected or (is_ours and not (is_closed and is_exact))
+            is_ours_in_both = is_selected or (is_ours_in_both and not is_closed_as_meant)
+            is_meant = means_us or (is_meant and not is_closed_as_meant)
+            is_closed = is_closed and not is_exact
+            is_closed_as_meant = False
             continue
         if field != "content-signal":
             is_closed = is_closed or is_exact
             is_closed_as_meant = True
         if field == "allow":
-            counts = is_ours and is_exact and not is_doubtful  # R2c
+            binds = is_ours_in_both and not is_meant and is_exact  # R2c
         else:
-            counts = is_ours or is_meant  # R2c
-        if counts:
+            binds = is_ours or is_meant  # R2c
+        if binds:
             binding.append((line, is_meant))
     return group, binding
 
@@ -1133,12 +1126,8 @@ def robots_target(target: str) -> str:
     >>> robots_target("https://x.test?q=%41#top"), robots_target("/a/%2e%2E/b")
     ('/?q=A', '/b')
     """
-    origin = ROBOTS_ORIGIN.match(target)
-    if origin:
-        target = target[origin.end() :]
-    target, _, _ = target.partition("#")
-    target = target.replace("*", "%2A").replace("$", "%24")
-    path, mark, query = robots_octets(target).partition("?")
+    written = ROBOTS_ASIDE.sub("", target).replace("*", "%2A").replace("$", "%24")
+    path, mark, query = robots_octets(written).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
 
@@ -1178,7 +1167,8 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     return min(end, len(path) - 1)
 
 
-RobotsRow = tuple[str, "Rule", bool]  # a form of a rule, and whether no Allow outweighs it
+# A form of a rule up to its first `*`, the form, the rule; whether no Allow outweighs it.
+RobotsRow = tuple[str, str, Rule, bool]
 
 
 class RobotsTxt(NamedTuple):
@@ -1197,8 +1187,7 @@ class RobotsTxt(NamedTuple):
     content_signals: dict[str, str]  # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]  # absolute URLs, which belong to no group
     otherwise: Verdict  # where no rule matches
-    by_beginning: dict[str, list[RobotsRow]]  # the rules by their forms up to a first `*`
-    lengths: set[int]  # of these beginnings
+    rows: list[RobotsRow]  # the rules in each of their forms
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
@@ -1207,7 +1196,7 @@ class RobotsTxt(NamedTuple):
         lines = list(robots_lines(text))
         group, binding = robots_group(lines, token.partition("/")[0].lower())
         rules: list[Rule] = []
-        index: dict[str, list[RobotsRow]] = {}
+        rows: list[RobotsRow] = []
         delays = []
         signals = []
         for (field, value, _, number), is_final in binding:
@@ -1220,25 +1209,23 @@ class RobotsTxt(NamedTuple):
                 rule = Rule(field == "allow", value, number)
                 rules.append(rule)
                 for form in robots_forms(value, rule.allow):
-                    index.setdefault(form.partition("*")[0], []).append((form, rule, is_final))
+                    rows.append((form.partition("*")[0], form, rule, is_final))
         sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
         return cls(
             group=group,
             rules=rules,
             crawl_delay=max(filter(math.isfinite, delays), default=None),  # R2d
             content_signals=robots_signals(signals),
-            sitemaps=[line[2] for line in sitemaps],
+            sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
-            by_beginning=index,
-            lengths=set(map(len, index)),
+            rows=rows,
         )
 
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        forms = (row[0] for row in itertools.chain.from_iterable(self.by_beginning.values()))
-        texts = itertools.chain(self.sitemaps, self.content_signals, forms)
-        return 100 * len(self.rules) + sum(250 + 2 * len(text) for text in texts)
+        texts = [*self.sitemaps, *self.content_signals, *(row[1] for row in self.rows)]
+        return 100 * len(self.rules) + sum(150 + 2 * len(text) for text in texts)
 
     def match(self, target: str) -> Optional[Rule]:
         """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
@@ -1250,21 +1237,19 @@ class RobotsTxt(NamedTuple):
         matches = []
         # R2c: a Disallow holds too where it matches with every escape of both decoded.
         for spelling in dict.fromkeys((path, robots_octets(path, ROBOTS_RESERVED))):
-            # Only a rule that stands under a beginning of the path can match it.
-            for length in self.lengths:
-                for form, rule, is_final in self.by_beginning.get(spelling[:length], ()):
-                    if rule.allow and spelling != path:
-                        continue
-                    octets_left -= len(spelling) * (1 + len(form) // 64)
-                    if octets_left < 0 and "*" in form:  # R2c: what takes too long is denied
-                        covered = -1 if rule.allow else len(spelling)
-                    else:
-                        covered = robots_match_length(form, spelling, not rule.allow)  # R2c
-                    if covered >= 0:
-                        if is_final:
-                            covered = len(spelling)  # R2c: more than any Allow
-                        # R2b: of equally long ones an Allow decides, else the first.
-                        matches.append((covered, rule.allow, -rule.line, rule))  # R2b
+            for beginning, form, rule, is_final in self.rows:
+                if not spelling.startswith(beginning) or (rule.allow and spelling != path):
+                    continue
+                octets_left -= len(spelling) * (1 + len(form) // 64)
+                if octets_left < 0 and "*" in form:  # R2c: what takes too long to know is denied
+                    covered = -1 if rule.allow else len(spelling)
+                else:
+                    covered = robots_match_length(form, spelling, not rule.allow)  # R2c
+                if covered >= 0 and is_final:
+                    covered = len(spelling)  # R2c: more than any Allow
+                if covered >= 0:
+                    # R2b: of equally long ones an Allow decides, else the first.
+                    matches.append((covered, rule.allow, -rule.line, rule))  # R2b
         return max(matches)[3] if matches else None  # R2b: the longest
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
