@@ -1242,11 +1242,11 @@ class RobotsTxt(NamedTuple):
                     continue
                 octets_left -= len(spelling) * (1 + len(form) // 64)
                 if octets_left < 0 and "*" in form:  # R2c: what takes too long to know is denied
-                    covered = -1 if rule.allow else len(spelling)
+                    covered = -1 if rule.allow else len(path)
                 else:
-                    covered = robots_match_length(form, spelling, not rule.allow)  # R2c
+                    covered = robots_match_length(form, spelling, is_longest=not rule.allow)  # R2c
                 if covered >= 0 and is_final:
-                    covered = len(spelling)  # R2c: more than any Allow
+                    covered = len(path)  # R2c: more than any Allow
                 if covered >= 0:
                     # R2b: of equally long ones an Allow decides, else the first.
                     matches.append((covered, rule.allow, -rule.line, rule))  # R2b
@@ -7862,7 +7862,8 @@ R2b vectors 12.2, robots path matching, and spellings of a path
   rules Disallow: /*.pdf$ | /docs/report.pdf -> DENY
   rules Disallow: /*.pdf$ | /docs/report.pdf?x=1 -> ALLOW
   rules Disallow: /%61/é%2f{ | /a/%c3%A9%2F%7B -> DENY
-  rules Disallow: /a%2Fb | /a/b -> ALLOW
+  rules Disallow: /a%2Fb | /a/b -> DENY
+  rules Disallow: / | Allow: /a%2Fb | /a/b -> DENY
   rules Disallow: /é | /ê -> ALLOW
   rules Disallow: /ab*ab*ba$ | /ab/aba -> ALLOW
   rules Disallow: /*a*c$ | /abac -> DENY
@@ -7870,6 +7871,8 @@ R2b vectors 12.2, robots path matching, and spellings of a path
 R2c never under-blocks: what `*` expands to counts
   rules Disallow: /shop/private/ | Allow: /shop/* | /shop/private/x -> DENY
   rules Disallow: /a* | Allow: /a/b | /a/b/c -> DENY
+  rules Disallow: /a | Useragent: Walsh-Research | Allow: /a | /a -> DENY
+  rules Allow: / | User-agent: Walsh-Research/1.2 | Disallow: /a | /a -> DENY
   fetch /wild/open.pdf -> blocklist /robots.txt denied:R2
 
 R2d Crawl-delay of the named group spaces requests, the largest number
