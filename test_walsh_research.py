@@ -915,6 +915,7 @@ FOUND = {
     "robots_rfc9309": lambda case: verdict_of(
         wr.RobotsTxt.parse(case["robots"], case["token"]), case["path"]
     ),
+    "robots_in_doubt": lambda case: FOUND["robots_rfc9309"](case),
     "wire_url": lambda case: none_where_refused(wr.wire_url, case["input"]),
     "host_normalization": host_of,
     "public_address": lambda case: wr.address_refusal(case["address"]) == "",
@@ -1249,8 +1250,23 @@ class TestR2a:
         assert seconds_of(work, 40_000) < 12 * seconds_of(work, 10_000) + 0.05
 
 
+HEAVY = {
+    "no UTF-8": "\U0001f600".encode() + b"\xff" * 100_000,
+    "a rule of no UTF-8": "User-agent: *\nDisallow: /\U0001f600".encode() + b"\xff" * 100_000,
+    "an agent of no UTF-8": "User-agent: \U0001f600".encode() + b"\xff" * 100_000,
+    "distinct rules": b"User-agent: *\n"
+    + b"".join(b"Disallow:%%2F%05x\n" % n for n in range(6000)),
+    "empty rules": b"User-agent: *\n" + b"allow:\n" * 14_000,
+    "UTF-16": ("\ufeffUser-agent: *" + "\nDisallow: /\u4e00" * 4_000).encode("utf-16-le"),
+}
+
+
 class TestR2b:
     """R2b: the longest match; the vectors have the cases."""
+
+    @pytest.mark.parametrize("body", HEAVY.values(), ids=HEAVY)
+    def test_what_is_held_of_a_file_is_bounded(self, body):
+        assert peak_bytes(wr.RobotsTxt.parse, body) < 80 * len(body)  # 39 MiB of 500 KiB
 
     def test_of_equal_rules_an_allow_decides_then_the_first(self):
         lines = ["Disallow: /a", "Allow: /%61", "allow: /a", "Disallow: /b", "Disallow: /%62"]

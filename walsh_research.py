@@ -1042,8 +1042,8 @@ def robots_means_us(value: str, token: str, wanted: str) -> bool:
     """
     if value[:2].strip() == "*":
         return wanted == "*"
-    products = ROBOTS_PRODUCT.findall(value.lower())
-    return token in products or token.startswith(tuple(products[:1]))
+    products = (found[0] for found in ROBOTS_PRODUCT.finditer(value.lower()))
+    return token.startswith(next(products, " ")) or token in products
 
 
 def robots_group(
