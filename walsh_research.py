@@ -1040,7 +1040,7 @@ def robots_means_us(value: str, token: str, wanted: str) -> bool:
     >>> [robots_means_us(value, "walsh-research", "*") for value in ("Walsh/1.2", "* all", "*bot")]
     [True, True, False]
     """
-    if value[:2].strip() == "*":
+    if re.match(r"\*(?![\w-])", value):
         return wanted == "*"
     products = (found[0] for found in ROBOTS_PRODUCT.finditer(value.lower()))
     return token.startswith(next(products, " ")) or token in products
@@ -1174,7 +1174,7 @@ RobotsRow = tuple[str, str, Rule, bool]
 class RobotsTxt(NamedTuple):
     """A robots.txt as one product token reads it: the selected group, and the sitemaps. R2.
 
-    >>> robots = RobotsTxt.parse("User-agent: *\nDisallow: /private\nAllow: /private/tea")
+    >>> robots = RobotsTxt.parse("User-agent: *\\nDisallow: /private\\nAllow: /private/tea")
     >>> robots.group, robots.allows("https://x.test/private/tea?cup=2")
     ('*', True)
     >>> robots.match("/private")
