@@ -1188,6 +1188,9 @@ PUMPED = {
     "sitemaps": ("", "Sitemap: https://x.test/\n"),
     "marks": ("User-agent: *\n", "\ufeffallow: /a\n"),
     "no UTF-8": ("User-agent: *\nDisallow: /", "\udcff"),
+    "blanks": ("User-agent: *\nDisallow", " "),
+    "words": ("User-agent: ", "ab "),
+    "no colons": ("User-agent: *\n", "user agent  walsh x\n"),
 }
 
 
