@@ -704,8 +704,8 @@ BREAKS = r"""
 R2 a hop to another host skips its robots.txt | mode = self.options.robots_mode
   => mode = "ignore" if visit.host != host_key(visit.url) else self.options.robots_mode
 R2 robots.txt follows one redirect | = MAX_ROBOTS_REDIRECTS => = 1
-R2a a longer token is ours | if name and token.startswith(name.lower())]
-  => if name and token[:9].startswith(name.lower()[:9])]
+R2a a longer token is ours | and token.startswith(value.lower()))
+  => and token[:9].startswith(value.lower()[:9]))
 R2a CR ends no line | body.decode("utf-8", " => body.replace(b"\r", b" ").decode("utf-8", "
 R2b a query is not compared | (path or "/") + mark + query => (path or "/")
 R2 a thousand octets of a path | ROBOTS_ASIDE.sub("", target) => target[:1000]
@@ -745,7 +745,8 @@ R2 a hop passes the throttle alone | gates_of(self.kind))
 R2 a Disallow is only noted | if not decision.allowed:  # R2 => if False:  # R2
 R2 robots.txt is not followed | "robots": Kind( => "robots": Kind(max_redirects=0, accept=
 R2 a busy robots.txt drops its host | =held.has_held_host or status in BACKOFF_STATUSES => =False
-R2a the first match | max(fitting, key=len, default= => next(iter(fitting),
+R2a the first match | max(names, key=lambda name: len(name.strip("*")), default=
+  => next(iter(names),
 R2a one agent a group | (is_ours and not (is_closed and is_exact)) => (is_ours and not is_exact)
 R2b the first rule | return max(matches)[3] => return min(matches)[3]
 R2b escapes stay | octet.isascii() and octet.isalnum() => octet.isascii() and octet.isdigit()

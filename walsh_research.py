@@ -1027,10 +1027,11 @@ def robots_lines(text: str) -> Iterator[RobotsLine]:
     for found in ROBOTS_LINE.finditer(text):
         number += text.count("\n", end, found.end())
         end = found.end()
-        written = found[1].lower()
+        written, colon, value = found.groups()
+        written = written.lower()
         field = {"u": "user-agent", "d": "disallow"}.get(written[0], written)
-        is_exact = written == field and ":" in found[2] and "\ufeff" not in found[0]
-        yield field, found[3].strip(), is_exact, number
+        is_exact = written == field and ":" in colon and "\ufeff" not in found[0]
+        yield field, value.strip(), is_exact, number
 
 
 def robots_means_us(value: str, token: str, wanted: str) -> bool:
@@ -1046,26 +1047,34 @@ def robots_means_us(value: str, token: str, wanted: str) -> bool:
     return token.startswith(next(products, " ")) or token in products
 
 
-def robots_group(
-    lines: list[RobotsLine], token: str
-) -> tuple[str | None, list[tuple[RobotsLine, bool]]]:
-    """The selected User-agent value as written, or None, and the lines that bind us.
+def robots_is_name(value: str, token: str) -> bool:
+    """Whether a User-agent value names the product, or everybody, to the letter. Spec 9.1.3."""
+    return value == "*" or (value != "" and token.startswith(value.lower()))
 
-    Each comes with whether it holds whatever an Allow says. Spec 9.1.2 and 9.1.3.
+
+def robots_group(lines: Iterable[RobotsLine], token: str) -> str | None:
+    """The selected User-agent value as written; None where there is none. Spec 9.1.3."""
+    values = [line[1] for line in lines if line[0] == "user-agent" and line[2]]
+    names = [value for value in values if robots_is_name(value, token)]
+    return max(names, key=lambda name: len(name.strip("*")), default=None)  # R2a
+
+
+def robots_binding(
+    lines: Iterable[RobotsLine], token: str, group: str | None
+) -> Iterator[tuple[RobotsLine, bool]]:
+    """The lines that bind us; each with whether it holds whatever an Allow says. Spec 9.1.2.
+
+    R2c: a line that does not name us to the letter may be meant to. Its Allows bind nobody, and
+    the other lines behind it bind us beside those of the selected group.
     """
-    names = [line[1] for line in lines if line[0] == "user-agent" and line[2]]
-    fitting = [name for name in names if name and token.startswith(name.lower())]
-    group = max(fitting, key=len, default="*" if "*" in names else None)  # R2a
     wanted = (group or "*").lower()
-    ours_or_all = {"*", *fitting}
-    binding = []
     # Whether the next lines are ours to the letter; in both readings; as meant alone. Whether a
     # rule has closed the list of agents, to the letter and as meant.
     is_ours = is_ours_in_both = is_meant = is_closed = is_closed_as_meant = False
     for line in lines:
         field, value, is_exact, _ = line
         if field == "user-agent":
-            is_name = is_exact and value in ours_or_all
+            is_name = is_exact and robots_is_name(value, token)
             is_selected = is_name and value.lower() == wanted
             means_us = not is_name and robots_means_us(value, token, wanted)
             is_ours = is_selected or (is_ours and not (is_closed and is_exact))
@@ -1082,8 +1091,7 @@ def robots_group(
         else:
             binds = is_ours or is_meant  # R2c
         if binds:
-            binding.append((line, is_meant))
-    return group, binding
+            yield line, is_meant
 
 
 def robots_signals(values: Iterable[str]) -> dict[str, str]:
@@ -1194,12 +1202,13 @@ class RobotsTxt(NamedTuple):
         """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
         lines = list(robots_lines(text))
-        group, binding = robots_group(lines, token.partition("/")[0].lower())
+        token = token.partition("/")[0].lower()
+        group = robots_group(lines, token)
         rules: list[Rule] = []
         rows: list[RobotsRow] = []
         delays = []
         signals = []
-        for (field, value, _, number), is_final in binding:
+        for (field, value, _, number), is_final in robots_binding(lines, token, group):
             if field == "content-signal":
                 signals.append(value)
             elif field == "crawl-delay":
