@@ -950,44 +950,39 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# What restricts us or names a group is read as meant, as the large crawlers do. A misspelt Allow
-# never is (R2c).
-# Editors leave no-break spaces and byte order marks behind.
-ROBOTS_BLANKS = " \t\f\v\xa0\ufeff"
-ANY_BLANKS = f"[{ROBOTS_BLANKS}]*"
-# The expressions are of whole fields. A text has a line feed before each line, where they begin.
-ROBOTS_LINE = rf"(?ai)\n{ANY_BLANKS}"
-# A field without its colon counts where exactly one word follows: a line of prose is no rule.
-ROBOTS_FIELD_END = (
-    rf"(?:{ANY_BLANKS}:"
-    rf"|[{ROBOTS_BLANKS}]+(?=[^{ROBOTS_BLANKS}\n#]+{ANY_BLANKS}(?:[\n#]|\Z)))"
+# A User-agent or Disallow line that is misspelt is read in two ways: to the letter of the
+# specification, and as it was meant. What one of them denies is denied (R2c).
+ROBOTS_BLANKS = r"[^\S\n]*"
+# Editors leave byte order marks behind. A text has a line feed before each line.
+ROBOTS_LINE_START = r"(?i)\n(?:[^\S\n]|\ufeff)*"
+# Its field, its colon, its value. The misspellings are those that google/robotstxt takes
+# (robots.cc, `ParsedRobotsKey`), and an underscore. As there, letters may follow, as in
+# `User-agents`, and a colon may be missing where exactly one word follows, as in no line of prose.
+ROBOTS_LINE = lazy_re(
+    rf"{ROBOTS_LINE_START}((?a:user[-_ ]?agent[a-z]*"
+    r"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*"
+    rf"|(?:allow|crawl-delay|content-signal)(?={ROBOTS_BLANKS}:)))"
+    rf"({ROBOTS_BLANKS}:|[^\S\n]+(?=[^\s#]+{ROBOTS_BLANKS}(?:[\n#]|\Z)))([^\n#]*)"
 )
-# These are the misspellings that google/robotstxt takes (robots.cc, `ParsedRobotsKey`), and an
-# underscore. As there, letters may follow: `User-agents` is one.
-ROBOTS_AGENT_LINE = lazy_re(rf"{ROBOTS_LINE}user[-_ ]?agent[a-z]*{ROBOTS_FIELD_END}([^\n#]*)")
-ROBOTS_RULE_LINE = lazy_re(  # its field, its value
-    rf"{ROBOTS_LINE}((?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*"
-    rf"|(?:allow|crawl-delay)(?={ANY_BLANKS}:)){ROBOTS_FIELD_END}([^\n#]*)"
+ROBOTS_SITEMAP_LINE = lazy_re(
+    rf"{ROBOTS_LINE_START}site-?map{ROBOTS_BLANKS}:{ROBOTS_BLANKS}(https?://[^\s#]+)"
 )
-# R2c: an Allow line with a byte order mark in it is misspelt, so that it does not count.
-ROBOTS_MARKED_ALLOW = lazy_re(rf"(?ai)\n(?=[^\n#]*\ufeff){ANY_BLANKS}allow[^\n#]*")
+ROBOTS_PRODUCT = lazy_re(r"[\w-]+")
 ROBOTS_DELAY = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
-ROBOTS_SIGNAL_LINE = lazy_re(rf"{ROBOTS_LINE}content-signal{ANY_BLANKS}:([^\n#]*)")
 ROBOTS_SIGNAL = lazy_re(  # its name, its answer
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
 )
-ROBOTS_SITEMAP_LINE = lazy_re(
-    rf"{ROBOTS_LINE}site-?map{ANY_BLANKS}:{ANY_BLANKS}(https?://[^\n#{ROBOTS_BLANKS}]+)"
-)
 # R2c: what goes of a last line that was cut in two: all, where it might loosen or lead astray, or
 # what may not be its last octet.
-ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ANY_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
-ROBOTS_UNDECODED = lazy_re("[\ud800-\udfff]")
-
-ROBOTS_ORIGIN = lazy_re(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ROBOTS_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
+# Octets that are no UTF-8, as `surrogateescape` decodes them, percent-encoded.
+ROBOTS_UNDECODED = {0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)}
+# What of a target is neither path nor query.
+ROBOTS_ASIDE = lazy_re(r"(?s)\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|#.*")
 # An octet that does not stand as it is; a percent sign takes two hex digits along.
-# `*`, `$` and the line feed between two values stand.
-ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$\n](?:(?<=%)[0-9A-Fa-f]{2})?")
+ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$](?:(?<=%)[0-9A-Fa-f]{2})?")
+# RFC 3986 2.2, but for `*` and `$`, which stand for more in a rule, and `#`, which ends both sides.
+ROBOTS_RESERVED = ":/?[]@!&'()+,;="
 
 
 def robots_meaning(status: int) -> str:
@@ -1004,7 +999,7 @@ def robots_meaning(status: int) -> str:
 
 
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
-    """The lines that count, a line feed before each, and whether they are text.
+    """A robots.txt with a line feed before each line, and whether it is text.
 
     A binary has a NUL, or is to a third no UTF-8; RFC 9309 2.3.1.5 still obeys its lines.
     Octets that are no UTF-8 come percent-encoded, as rules compare them.
@@ -1012,77 +1007,103 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     if isinstance(body, str):
         body = body[: MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
     next_octet = body[MAX_ROBOTS_BYTES : MAX_ROBOTS_BYTES + 1]
-    text = "\n" + body[:MAX_ROBOTS_BYTES].decode("utf-8", "surrogateescape")
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    body = body[:MAX_ROBOTS_BYTES]
+    if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        body = body.decode("utf-16", "ignore").encode()
+    text = body.decode("utf-8", "surrogateescape")
+    undecoded = len(body) - len(text.encode("utf-8", "ignore"))
+    is_text = "\0" not in text and undecoded * 3 <= len(body)
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    text = "\n" + text.translate(ROBOTS_UNDECODED)
     if next_octet not in b"\r\n":
         text = re.sub(ROBOTS_UNCERTAIN, "\n", text)
-    if "\ufeff" in text:
-        text = ROBOTS_MARKED_ALLOW.sub("\n", text)
-    undecoded = 0
-    if not text.isascii():
-        text, undecoded = ROBOTS_UNDECODED.subn(lambda octet: f"%{ord(octet[0]) & 0xFF:02X}", text)
-    is_text = "\0" not in text and undecoded * 5 < len(text)  # each has become 3 characters
     return text, is_text
 
 
-def robots_agent_name(value: str) -> str:
-    """The product token of a User-agent value, lower-case; "" where it names nobody. Spec 9.1.3.
+RobotsLine = tuple[str, str, bool, int]  # field, value, whether it is to the letter, number
 
-    >>> [robots_agent_name(value) for value in ("Walsh-Research/1.2", "Walsh*", "* all", "/")]
-    ['walsh-research', 'walsh', '*', '']
+
+def robots_lines(text: str) -> Iterator[RobotsLine]:
+    """The lines that count, in file order. Spec 9.1.2.
+
+    >>> list(robots_lines("\\nUser agent: walsh\\nDisallow: / # all"))
+    [('user-agent', 'walsh', False, 1), ('disallow', '/', True, 2)]
     """
-    words = value.partition("/")[0].split(None, 1)
-    if not words or not words[0].isascii():
-        return ""
-    return words[0].rstrip("*").lower() or "*"
+    number = end = 0
+    for found in ROBOTS_LINE.finditer(text):
+        number += text.count("\n", end, found.end())
+        end = found.end()
+        written, colon, value = found.groups()
+        written = written.lower()
+        field = {"u": "user-agent", "d": "disallow"}.get(written[0], written)
+        is_exact = written == field and ":" in colon and "\ufeff" not in found[0]
+        yield field, value.strip(), is_exact, number
 
 
-def robots_group(text: str, token: str) -> tuple[str | None, str]:
-    """The selected User-agent value as written, or None, and the lines of its groups.
+def robots_means_us(value: str, token: str, wanted: str) -> bool:
+    """Whether a User-agent value that names us not to the letter is likely to mean us.
 
-    The lines of others are empty in it, so that ours keep their numbers. Spec 9.1.2 and 9.1.3.
+    A version, a star or words may follow the name; a whole User-Agent string has it in it.
+    >>> [robots_means_us(value, "walsh-research", "*") for value in ("Walsh/1.2", "* all", "*bot")]
+    [True, True, False]
     """
-    before, *rest = ROBOTS_AGENT_LINE.split(text)
-    values = [value.strip(ROBOTS_BLANKS) for value in rest[0::2]]
-    parts = rest[1::2]  # what follows each User-agent line, up to the next one
-    names = [robots_agent_name(value) for value in values]
-    fitting = [name for name in names if name and token.startswith(name)]
-    wanted = max(fitting, key=len, default="*")  # R2a
-    if wanted not in names:
-        return None, ""
-    has_rule = [bool(ROBOTS_RULE_LINE.search(part)) for part in parts]
-    groups = [0, *itertools.accumulate(has_rule)]  # a rule closes the list of agents
-    ours = {group for group, name in zip(groups, names) if name == wanted}
-    kept = ["\n" * before.count("\n")]
-    for group, part in zip(groups, parts):
-        kept.append(part if group in ours else "\n" * part.count("\n"))
-    return values[names.index(wanted)], "\n".join(kept)
+    if re.match(r"\*(?![\w-])", value):
+        return wanted == "*"
+    products = (found[0] for found in ROBOTS_PRODUCT.finditer(value.lower()))
+    return token.startswith(next(products, " ")) or token in products
 
 
-def robots_rows(lines: str) -> tuple[list[RobotsRow], list[float]]:
-    """The Allow and Disallow lines of a group in file order, and the seconds of its delays."""
-    before, *parts = ROBOTS_RULE_LINE.split(lines)
-    values = [value.strip(ROBOTS_BLANKS) for value in parts[1::3]]
-    gaps = [before, *parts[2::3]]  # what stands between two rule lines
-    numbers = itertools.accumulate(gap.count("\n") + 1 for gap in gaps)
-    # All values at once, since most need no change. A `$` that is not at an end is a literal.
-    forms = re.sub(r"\$(?!\n|\Z)", "%24", robots_octets("\n".join(values))).split("\n")
-    rows = []
-    delays = []
-    for field, form, value, number in zip(parts[0::3], forms, values, numbers):
-        field = field.lower()
-        if field != "crawl-delay":
-            rows.append((form, field == "allow", value, number))
-        elif ROBOTS_DELAY.fullmatch(value):
-            delays.append(float(value))
-    return rows, delays
+def robots_is_name(value: str, token: str) -> bool:
+    """Whether a User-agent value names the product, or everybody, to the letter. Spec 9.1.3."""
+    return value == "*" or (value != "" and token.startswith(value.lower()))
 
 
-def robots_signals(lines: str) -> dict[str, str]:
+def robots_group(lines: Iterable[RobotsLine], token: str) -> str | None:
+    """The selected User-agent value as written; None where there is none. Spec 9.1.3."""
+    values = [line[1] for line in lines if line[0] == "user-agent" and line[2]]
+    names = [value for value in values if robots_is_name(value, token)]
+    return max(names, key=lambda name: len(name.strip("*")), default=None)  # R2a
+
+
+def robots_binding(
+    lines: Iterable[RobotsLine], token: str, group: str | None
+) -> Iterator[tuple[RobotsLine, bool]]:
+    """The lines that bind us; each with whether it holds whatever an Allow says. Spec 9.1.2.
+
+    R2c: a line that does not name us to the letter may be meant to. Its Allows bind nobody, and
+    the other lines behind it bind us beside those of the selected group.
+    """
+    wanted = (group or "*").lower()
+    # Whether the next lines are ours to the letter; in both readings; as meant alone. Whether a
+    # rule has closed the list of agents, to the letter and as meant.
+    is_ours = is_ours_in_both = is_meant = is_closed = is_closed_as_meant = False
+    for line in lines:
+        field, value, is_exact, _ = line
+        if field == "user-agent":
+            is_name = is_exact and robots_is_name(value, token)
+            is_selected = is_name and value.lower() == wanted
+            means_us = not is_name and robots_means_us(value, token, wanted)
+            is_ours = is_selected or (is_ours and not (is_closed and is_exact))
+            is_ours_in_both = is_selected or (is_ours_in_both and not is_closed_as_meant)
+            is_meant = means_us or (is_meant and not is_closed_as_meant)
+            is_closed = is_closed and not is_exact
+            is_closed_as_meant = False
+            continue
+        if field != "content-signal":
+            is_closed = is_closed or is_exact
+            is_closed_as_meant = True
+        if field == "allow":
+            binds = is_ours_in_both and not is_meant and is_exact  # R2c
+        else:
+            binds = is_ours or is_meant  # R2c
+        if binds:
+            yield line, is_meant
+
+
+def robots_signals(values: Iterable[str]) -> dict[str, str]:
     """The Content-Signals of a group; where its lines contradict each other, "no" stands."""
     signals: dict[str, str] = {}
-    listed = ",".join(ROBOTS_SIGNAL_LINE.findall(lines))
-    for found in islice(ROBOTS_SIGNAL.finditer(listed), MAX_CONTENT_SIGNALS):
+    for found in islice(ROBOTS_SIGNAL.finditer(",".join(values)), MAX_CONTENT_SIGNALS):
         name = found[1].lower()
         if signals.get(name, "").lower() != "no":
             signals[name] = found[2]
@@ -1090,26 +1111,26 @@ def robots_signals(lines: str) -> dict[str, str]:
 
 
 @cache  # one object for each: a file that is all escapes would hold 170,000
-def robots_octet_form(written: str) -> str:
+def robots_octet_form(written: str, decoded: str) -> str:
     """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
-    if written == "%":  # one that escapes nothing
+    if written == "%" and not decoded:  # one that escapes nothing
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
-    if octet in "-._~" or (octet.isascii() and octet.isalnum()):
+    if octet in f"-._~{decoded}" or (octet.isascii() and octet.isalnum()):
         return octet
     return f"%{ord(octet):02X}"
 
 
-def robots_octets(text: str) -> str:
+def robots_octets(text: str, decoded: str = "") -> str:
     """One spelling for both sides, in which octets are compared. Spec 9.1.4, RFC 9309 2.2.2.
 
     Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
-    Reserved ones stay as they stand: `%2F` is not `/`. One pass, so that `%2541` stays.
+    Reserved ones stay as they stand, but for those of `decoded`: `%2F` is not `/`. One pass, so
+    that `%2541` stays.
     """
     if not text.isascii():
-        encoded = text.encode("utf-8", "surrogatepass")
-        text = encoded.decode("latin-1")
-    return ROBOTS_OCTET.sub(lambda found: robots_octet_form(found[0]), text)
+        text = text.encode("utf-8", "surrogatepass").decode("latin-1")
+    return ROBOTS_OCTET.sub(lambda found: robots_octet_form(found[0], decoded), text)
 
 
 def robots_target(target: str) -> str:
@@ -1119,13 +1140,23 @@ def robots_target(target: str) -> str:
     >>> robots_target("https://x.test?q=%41#top"), robots_target("/a/%2e%2E/b")
     ('/?q=A', '/b')
     """
-    origin = ROBOTS_ORIGIN.match(target)
-    if origin:
-        target = target[origin.end() :]
-    target, _, _ = target.partition("#")
-    target = target.replace("*", "%2A").replace("$", "%24").replace("\n", "%0A")
-    path, mark, query = robots_octets(target).partition("?")
+    written = ROBOTS_ASIDE.sub("", target).replace("*", "%2A").replace("$", "%24")
+    path, mark, query = robots_octets(written).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
+
+
+def robots_forms(value: str, is_allow: bool) -> Iterable[str]:
+    """The spellings in which a rule may match; none for one without a value (spec 9.1.4).
+
+    R2c: a Disallow matches with every escape decoded, too (RFC 9309, figure 4, row 2).
+    >>> sorted(robots_forms("/a%2Fb$", is_allow=False)), list(robots_forms("", is_allow=True))
+    (['/a%2Fb$', '/a/b$'], [])
+    """
+    # A `$` that is not at the end is a literal.
+    form = robots_octets(value.replace("$", "%24", value[:-1].count("$")))
+    if is_allow or "%" not in form:
+        return filter(None, (form,))
+    return {form, robots_octets(form, ROBOTS_RESERVED)}  # R2c
 
 
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
@@ -1150,7 +1181,8 @@ def robots_match_length(form: str, path: str, is_longest: bool) -> int:
     return min(end, len(path) - 1)
 
 
-RobotsRow = tuple[str, bool, str, int]  # a rule's form, whether it is an Allow, its value and line
+# A form of a rule up to its first `*`, the form, the rule; whether no Allow outweighs it.
+RobotsRow = tuple[str, str, Rule, bool]
 
 
 class RobotsTxt(NamedTuple):
@@ -1164,73 +1196,76 @@ class RobotsTxt(NamedTuple):
     """
 
     group: Optional[str]  # the selected User-agent value as the file writes it
-    crawl_delay: Optional[float]  # seconds, the largest; None where the group names none
+    rules: list[Rule]  # the Allow and Disallow lines that bind us, in file order
+    crawl_delay: Optional[float]  # seconds, the largest; None where there is none
     content_signals: dict[str, str]  # of the group, as {"ai-train": "no"}; no gate of ours
     sitemaps: list[str]  # absolute URLs, which belong to no group
     otherwise: Verdict  # where no rule matches
-    rows: list[RobotsRow]  # its rules in file order
-    by_beginning: dict[str, list[RobotsRow]]  # those with a value, by their form up to a first `*`
-    lengths: set[int]  # of these beginnings
+    rows: list[RobotsRow]  # the rules in each of their forms
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
         """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
         text, is_text = robots_text(body)
-        group, lines = robots_group(text, robots_agent_name(token))
-        rows, delays = robots_rows(lines)
-        index: dict[str, list[RobotsRow]] = {}
-        for row in rows:
-            if row[0]:  # a rule without a value matches nothing (spec 9.1.4)
-                index.setdefault(row[0].partition("*")[0], []).append(row)
+        lines = list(robots_lines(text))
+        token = token.partition("/")[0].lower()
+        group = robots_group(lines, token)
+        rules: list[Rule] = []
+        rows: list[RobotsRow] = []
+        delays = []
+        signals = []
+        for (field, value, _, number), is_final in robots_binding(lines, token, group):
+            if field == "content-signal":
+                signals.append(value)
+            elif field == "crawl-delay":
+                if ROBOTS_DELAY.fullmatch(value):
+                    delays.append(float(value))
+            else:
+                rule = Rule(field == "allow", value, number)
+                rules.append(rule)
+                for form in robots_forms(value, rule.allow):
+                    rows.append((form.partition("*")[0], form, rule, is_final))
         sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
         return cls(
             group=group,
+            rules=rules,
             crawl_delay=max(filter(math.isfinite, delays), default=None),  # R2d
-            content_signals=robots_signals(lines),
+            content_signals=robots_signals(signals),
             sitemaps=[line[1] for line in sitemaps],
             otherwise=Verdict.ALLOWED_IMPLICIT if is_text else Verdict.UNKNOWN_PARSE_ERROR,
             rows=rows,
-            by_beginning=index,
-            lengths=set(map(len, index)),
         )
-
-    @property
-    def rules(self) -> list[Rule]:
-        """The Allow and Disallow lines of the selected group, in file order."""
-        return [Rule(*row[1:]) for row in self.rows]
 
     @property
     def held_bytes(self) -> int:
         """About how much memory this reading holds."""
-        texts = [*self.sitemaps, *self.content_signals, *(row[0] for row in self.rows)]
-        return sum(350 + 2 * len(text) for text in texts)
+        texts = [*self.sitemaps, *self.content_signals, *(row[1] for row in self.rows)]
+        return 100 * len(self.rules) + sum(150 + 2 * len(text) for text in texts)
 
     def match(self, target: str) -> Optional[Rule]:
         """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
         path = robots_target(target)
-        if path.partition("?")[0] == "/robots.txt":
+        if path == "/robots.txt":
             return None  # it is always allowed (RFC 9309 2.2.2)
         path += "$"
         octets_left = MAX_WILDCARD_OCTETS
         matches = []
-        # Only a rule that stands under a beginning of the path can match it.
-        for length in self.lengths:
-            rows = self.by_beginning.get(path[:length])
-            if rows is None:
-                continue
-            for form, allow, value, line in rows:
-                octets_left -= len(path) * (1 + len(form) // 64)
+        # R2c: a Disallow holds too where it matches with every escape of both decoded.
+        for spelling in dict.fromkeys((path, robots_octets(path, ROBOTS_RESERVED))):
+            for beginning, form, rule, is_final in self.rows:
+                if not spelling.startswith(beginning) or (rule.allow and spelling != path):
+                    continue
+                octets_left -= len(spelling) * (1 + len(form) // 64)
                 if octets_left < 0 and "*" in form:  # R2c: what takes too long to know is denied
-                    covered = -1 if allow else len(path)
+                    covered = -1 if rule.allow else len(path)
                 else:
-                    covered = robots_match_length(form, path, is_longest=not allow)  # R2c
+                    covered = robots_match_length(form, spelling, is_longest=not rule.allow)  # R2c
+                if covered >= 0 and is_final:
+                    covered = len(path)  # R2c: more than any Allow
                 if covered >= 0:
                     # R2b: of equally long ones an Allow decides, else the first.
-                    matches.append((covered, allow, -line, value))  # R2b
-        if not matches:
-            return None
-        _, allow, line, value = max(matches)  # R2b: the longest
-        return Rule(allow, value, -line)
+                    matches.append((covered, rule.allow, -rule.line, rule))  # R2b
+        return max(matches)[3] if matches else None  # R2b: the longest
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
         """As `verdict` and `match`, at once."""
@@ -1247,8 +1282,7 @@ class RobotsTxt(NamedTuple):
 
     def allows(self, target: str) -> bool:
         """False where a Disallow line decides about `target`."""
-        rule = self.match(target)
-        return rule is None or rule.allow
+        return self.verdict(target) is not Verdict.DISALLOWED_EXPLICIT
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
@@ -6864,7 +6898,7 @@ class Robots2(NamedTuple):
             elif name == "report-to":
                 report_to.append(value)
             else:  # a path rule, or its misspelling, which is for RobotsTxt to know
-                if ROBOTS_AGENT_LINE.match(f"\n{line}"):
+                if "user-agent" in (found[0] for found in robots_lines(f"\n{line}")):
                     section = everyone  # a group of path rules ends a block
                 section.path_lines[number] = raw
                 is_known = name in ("user-agent", "allow", "disallow")
@@ -8360,7 +8394,8 @@ R2b vectors 12.2, robots path matching, and spellings of a path
   rules Disallow: /*.pdf$ | /docs/report.pdf -> DENY
   rules Disallow: /*.pdf$ | /docs/report.pdf?x=1 -> ALLOW
   rules Disallow: /%61/é%2f{ | /a/%c3%A9%2F%7B -> DENY
-  rules Disallow: /a%2Fb | /a/b -> ALLOW
+  rules Disallow: /a%2Fb | /a/b -> DENY
+  rules Disallow: / | Allow: /a%2Fb | /a/b -> DENY
   rules Disallow: /é | /ê -> ALLOW
   rules Disallow: /ab*ab*ba$ | /ab/aba -> ALLOW
   rules Disallow: /*a*c$ | /abac -> DENY
@@ -8368,6 +8403,8 @@ R2b vectors 12.2, robots path matching, and spellings of a path
 R2c never under-blocks: what `*` expands to counts
   rules Disallow: /shop/private/ | Allow: /shop/* | /shop/private/x -> DENY
   rules Disallow: /a* | Allow: /a/b | /a/b/c -> DENY
+  rules Disallow: /a | Useragent: Walsh-Research | Allow: /a | /a -> DENY
+  rules Allow: / | User-agent: Walsh-Research/1.2 | Disallow: /a | /a -> DENY
   fetch /wild/open.pdf -> blocklist /robots.txt denied:R2
 
 R2d Crawl-delay of the named group spaces requests, the largest number
