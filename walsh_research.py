@@ -41,7 +41,7 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
     R4    spacing, unseen at once    8 PACING          next_start
     R4a   between processes          13 RATE LIMITER   Start.claim
     R5    back-off, full jitter      8 PACING          backoff_delay
-    R5    five retries, Retry-After  15 FETCHER        Retry.is_spent
+    R5    five retries, Retry-After  15 FETCHER        Fetcher._after_push_back
     R6    no sub-resources           10 REQUESTS       is_unread_type
     R7    conditional requests       9 FRESHNESS       conditional_headers
     R7    de-duplication             15 FETCHER        Fetcher.declared
@@ -2118,6 +2118,7 @@ class Held(NamedTuple):
     failures: int = 0  # in a row
     put_off_since: float = NEVER  # since when a host to which it is redirected must wait
     is_cut_off: bool = False  # no request for it could leave; of this process alone
+    refused_by: str = ""  # the gate that refused it then
     trouble: str = ""  # why the latest attempt failed, in one line
     data: Any = None  # as fetched, for the cache
     value: Any = None  # what the data means; None: there is none
@@ -3590,6 +3591,7 @@ class Later(NamedTuple):
     frees_host: bool = False  # the host's other targets may go meanwhile
     is_ours: bool = False  # this process itself is busy, so no `max_wait` counts
     is_foreign: bool = False  # another process is at the host
+    is_hopeless: bool = False  # nobody waits for it, whatever `max_wait` is
 
 
 def clock_of_system() -> Callable[[], float]:
@@ -3795,6 +3797,55 @@ UNSEEN = HostRecord()
 # what came of a document's job. Whoever needs the document asks its gate again after that.
 
 
+Answer = Union[Response, TransportError]
+
+
+class Ending(NamedTuple):
+    """How a job ended: by a gate's refusal, or with the last answer."""
+
+    answer: Answer | None = None
+    refusal: Decision | None = None  # beside the last answer, if there was one
+    later: Later | None = None  # what put it off, where that is why it was refused
+    trouble: str = ""  # why it could not go on, in one line
+    retry_at: float | None = None  # Unix seconds; None where coming back is no use
+    left_site: bool = False  # redirected to where it must not follow
+    is_needless: bool = False  # another visit or process has asked meanwhile
+    is_cut_off: bool = False  # nobody could be asked for robots.txt
+
+    @property
+    def status(self) -> int:
+        """Of the last answer; 0 where there was none."""
+        return getattr(self.answer, "status", 0)
+
+    @property
+    def due_at(self) -> float | None:
+        """When coming back is of use, Unix seconds."""
+        return self.retry_at if self.refusal is None else self.refusal.retry_at
+
+    @property
+    def why(self) -> str:
+        """Why a policy document did not come."""
+        if self.later is not None:
+            return self.later.reason
+        if self.refusal is not None:
+            return self.refusal.reason
+        if self.trouble:
+            return self.trouble
+        if isinstance(self.answer, TransportError):
+            return self.answer.reason
+        return f"answered {self.status}"
+
+
+class Document(NamedTuple):
+    """A policy document that has to come first."""
+
+    store: PolicyStore
+    key: str
+
+
+Need = Union[Later, Document, None]  # what has to come first
+
+
 class PolicyStore:
     """R12: what is held of the documents of one kind, by key.
 
@@ -3920,7 +3971,7 @@ class PolicyStore:
             return Later(at, self.gate, f"another target waits for the {self.kind}", is_ours=True)
         if self.has_come(key):
             return None
-        return Job(job.visit, self.kind, self.url_of(key), self, key)
+        return Document(self, key)
 
     def asks(self, job: Job) -> None:
         """A job for a document has begun."""
@@ -3934,10 +3985,7 @@ class PolicyStore:
         """What came of a document's job; or what has to come before that can be said."""
         if ending.is_needless:
             return None
-        refusal, later = ending.refusal, ending.later
-        if refusal is not None and later is None and not job.attempts:
-            at = self._now() + POLICY_RETRY_SECONDS
-            later = Later(at, cast(GateName, refusal.gate), refusal.reason)
+        later = ending.later
         is_own_hold = later is not None and later.by == job.wire
         if later is not None and not (is_own_hold or self.is_always_answered):
             self.put_off(job, ending, later)
@@ -4089,12 +4137,21 @@ class BlocklistStore(PolicyStore):
         if held.value is None:
             reason = f"no blocklist yet: {later.reason}"
         elif later.is_foreign and now < self.stale_at(held) + MAX_FOREIGN_REFRESH_SECONDS:
-            later = later._replace(at=now + POLICY_RETRY_SECONDS)
+            later = later._replace(at=now + POLICY_RETRY_SECONDS, is_hopeless=True)
             reason = f"the blocklist is older than its refresh, and {later.reason}"
         else:
             self.fail(job, ending, later.reason)
             return
         self._later[job.key] = later._replace(gate=self.gate, reason=reason, is_foreign=False)
+
+    def fail(self, job: Job, ending: Ending, trouble: str) -> None:
+        """R3b: a refusal before anything was asked is no failure of the list."""
+        if ending.refusal is None or ending.later or job.attempts or self.held.value is not None:
+            super().fail(job, ending, trouble)
+            return
+        at = self._now() + POLICY_RETRY_SECONDS
+        reason = f"no blocklist yet: {trouble}"
+        self._later[job.key] = Later(at, self.gate, reason, is_hopeless=True)
 
     def warn_of_failure(self, held: Held) -> None:
         """R3b: the last list stays in force; without one the gate opens."""
@@ -4163,12 +4220,17 @@ class RobotsStore(PolicyStore):
 
     def fail(self, job: Job, ending: Ending, trouble: str) -> None:
         """Where no request could leave nobody was asked: this process alone remembers that."""
-        if job.attempts or not isinstance(ending.answer, TransportError):
+        if job.attempts or ending.due_at is not None:
             super().fail(job, ending, trouble)
             return
+        refused_by = "" if ending.refusal is None else str(ending.refusal.gate)
         now = self._now()
         held = self.load(job.key)._replace(
-            is_cut_off=True, trouble=trouble, asked_at=now, retry_at=now + POLICY_RETRY_SECONDS
+            is_cut_off=True,
+            refused_by=refused_by,
+            trouble=trouble,
+            asked_at=now,
+            retry_at=now + POLICY_RETRY_SECONDS,
         )
         self._keep(job.key, held)
 
@@ -4205,7 +4267,7 @@ class SourceStore:
 # all let it pass, one request. What comes of it says what follows:
 #
 #   Later     the visit rests, and holds nothing
-#   Job       a policy document that has to come first goes upon the stack
+#   Document  it has to come first: a job for it goes upon the stack
 #   Ending    of a target: its Result. Of a document: its store learns from it, and the job goes
 #   None      the job has moved by a redirect, or is to be tried again
 #
@@ -4220,10 +4282,8 @@ class SourceStore:
 #   Fetcher.after_answer   what the answer means
 
 Wants = Callable[[str, int, Headers], bool]  # of URL, status and headers
-Answer = Union[Response, TransportError]
 # A gate lets pass (None), refuses, says when to come back or what has to come first, or ends it.
-GateAnswer = Union["Later", Decision, "Job", "Ending", None]
-Need = Union["Later", "Job", None]
+GateAnswer = Union[Later, Decision, Document, "Ending", None]
 Gate = Callable[["Job"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
 CANONICAL_KINDS = ("blocklist", "schema")
@@ -4238,42 +4298,6 @@ def retry_after_of(headers: Headers, now: float) -> float | None:
             if waits[-1] is None:
                 waits += [parse_retry_after(part.strip(), now) for part in value.split(",")]
     return max((wait for wait in waits if wait is not None), default=None)
-
-
-class Ending(NamedTuple):
-    """How a job ended: by a gate's refusal, or with the last answer."""
-
-    answer: Answer | None = None
-    refusal: Decision | None = None  # beside the last answer, if there was one
-    later: Later | None = None  # what put it off, where that is why it was refused
-    trouble: str = ""  # why it could not go on, in one line
-    retry_at: float | None = None  # Unix seconds; None where coming back is no use
-    left_site: bool = False  # redirected to where it must not follow
-    is_needless: bool = False  # another visit or process has asked meanwhile
-    is_cut_off: bool = False  # nobody could be asked for robots.txt
-
-    @property
-    def status(self) -> int:
-        """Of the last answer; 0 where there was none."""
-        return getattr(self.answer, "status", 0)
-
-    @property
-    def due_at(self) -> float | None:
-        """When coming back is of use, Unix seconds."""
-        return self.retry_at if self.refusal is None else self.refusal.retry_at
-
-    @property
-    def why(self) -> str:
-        """Why a policy document did not come."""
-        if self.later is not None:
-            return self.later.reason
-        if self.refusal is not None:
-            return self.refusal.reason
-        if self.trouble:
-            return self.trouble
-        if isinstance(self.answer, TransportError):
-            return self.answer.reason
-        return f"answered {self.status}"
 
 
 class Target(NamedTuple):
@@ -4291,29 +4315,28 @@ class Target(NamedTuple):
 class Job:
     """One URL that a visit asks for: its target, or a policy document that has to come first."""
 
-    def __init__(
-        self, visit: Visit, kind: str, url: str, store: PolicyStore | None = None, key: str = ""
-    ) -> None:
-        fetcher = visit.fetcher
+    def __init__(self, visit: Visit, store: PolicyStore | None = None, key: str = "") -> None:
+        target, fetcher = visit.target, visit.fetcher
         self.visit = visit
-        self.kind = kind
-        self.how = fetcher.kinds[kind]
-        self.url = url  # as asked
         self.store = store  # what learns of a document; None: the target itself
         self.key = key  # of the document in its store
-        self.gates = fetcher.gates_of(kind)
+        self.kind = target.kind
+        self.url = target.url  # as asked
+        self.first_wire = target.wire
         self.validators = Validators()  # R7
         self.is_single = False  # as a store says of a document: no retries, and it holds no host
-        self.first_wire = visit.target.wire
         if store is not None:
-            self.first_wire = url
+            self.kind = store.kind
+            self.url = self.first_wire = url = store.url_of(key)
             held = store.held_of(key)
             self.validators = Validators(url, held.etag, held.last_modified)
             self.is_single = store.is_single(held)
+        self.how = fetcher.kinds[self.kind]
+        self.gates = fetcher.gates_of(self.kind)
         self.way = NO_WAY  # the redirects up to where it is
         self.resumed = 0  # how many of them an earlier visit has followed
         self.steps_back = False  # before its next hop, for those who wait there
-        self.decision = Decision(True, url)  # the latest that let it pass
+        self.decision = Decision(True, self.url)  # the latest that let it pass
         self.start: Start | None = None  # R4: the right to send the next request
         self.left_at: float | None = None  # when that left, Unix seconds
         self.attempts = 0  # requests that left
@@ -4432,7 +4455,7 @@ class Visit:
         self.requests: list[RequestRecord] = []  # those for policy documents too
         self.warnings: list[str] = []
         self.no_ai_input = False  # a site on its way keeps its pages from models
-        self.job = Job(self, target.kind, target.url)
+        self.job = Job(self)
         self.jobs = [self.job]
 
     @property
@@ -4455,11 +4478,11 @@ class Visit:
         if decision.verdict is Verdict.UNKNOWN_UNREACHABLE:
             self.warn(decision.reason)
 
-    def push(self, job: Job) -> None:
+    def push(self, document: Document) -> None:
         """A document comes first."""
+        job = Job(self, *document)
+        document.store.asks(job)
         self.jobs.append(job)
-        if job.store is not None:
-            job.store.asks(job)
 
     def pop(self) -> None:
         job = self.jobs.pop()
@@ -4479,6 +4502,8 @@ class Visit:
 
     def is_too_far(self, later: Later, job: Job) -> bool:
         """Whether `max_wait` ends it; the second behind a request of its own is always waited."""
+        if later.is_hopeless:
+            return True
         if later.is_ours or later.at <= self.deadline:
             return False
         own_at = self.fetcher.process.records.get(job.host, UNSEEN).last_at
@@ -5124,13 +5149,13 @@ class Fetcher:
                         visit.pop()
             finally:
                 job.release()
-            if isinstance(said, Job):
+            if isinstance(said, Document):
                 visit.push(said)
             elif isinstance(said, Later):
                 visit.rest(said)
                 return said
 
-    def decide(self, job: Job, gates: Sequence[Gate]) -> Later | Job | Ending | None:
+    def decide(self, job: Job, gates: Sequence[Gate]) -> Later | Document | Ending | None:
         """spec 7: every gate in order; None where all let pass, and the start is claimed (R4)."""
         said: GateAnswer = None
         for gate in gates:
@@ -5404,6 +5429,8 @@ class Fetcher:
         held = self.robots.held_of(job.site)
         if held.is_cut_off and held.value is None and mode == "respect":
             # Nobody was asked, so nobody allowed it; the fault may be ours.
+            if held.refused_by:
+                return job.refused(cast(GateName, held.refused_by), held.trouble)
             reason = f"robots.txt could not be asked for: {held.trouble}"
             refusal = job.refused("R2", reason, held.retry_at)
             refusal = refusal._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
