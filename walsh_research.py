@@ -7148,6 +7148,7 @@ __all__ = [
     "fetch",
     "run",
     "may_fetch",
+    "heard",
     "discover",
     "attest",
     "main",
@@ -7156,6 +7157,7 @@ __all__ = [
     "Decision",
     "Source",
     "Sandbox",
+    "VirtualClock",
     "tools",
     "call_tool",
     "backoff_delay",
@@ -7842,6 +7844,15 @@ def may_fetch(url: str, wait: bool = True) -> Decision:
     return default_bot().may_fetch(url, wait)
 
 
+def heard(url: str, status: int, headers: Union[Mapping[str, str], Headers] = ()) -> None:
+    """Says what a client of your own was answered behind `may_fetch`.  R5
+
+    A 429 or 503 holds the host back: as long as its Retry-After says, else by the schedule for so
+    many in a row. `headers` is a mapping or has pairs. ValueError: a bad URL.
+    """
+    default_bot().heard(url, status, headers)
+
+
 def fetch(url: str, fresh: bool = False) -> Result:
     """Requests one absolute http(s) URL behind every gate (spec 7), and gives a Result.
 
@@ -8074,13 +8085,18 @@ SANDBOX_TYPES = {  # by the path's ending; HTML for all others
 Published = tuple[int, Mapping[str, str], bytes]  # status, headers, body
 
 
-class VirtualClock:
-    """A clock that sleep moves: what takes hours is shown at once."""
+MOST_SLEEPS = 1000  # of a scenario: a broken copy may wait for ever
 
-    def __init__(self, now: float) -> None:
-        self.now = now  # Unix seconds
+
+class VirtualClock:
+    """A clock that `sleep` moves, for tests: `Sandbox(clock=VirtualClock(0.0)).bot()` waits for
+    nothing. `now` is in Unix seconds; after `most_sleeps` of them a RuntimeError ends the wait.
+    """
+
+    def __init__(self, now: float, most_sleeps: float = math.inf) -> None:
+        self.now = now
         self.booted_at = now - 1000.0  # no two processes share what monotonic() says
-        self.sleeps_left = 1_000  # a broken copy may wait for ever
+        self.sleeps_left = most_sleeps
 
     def time(self) -> float:
         return self.now
@@ -9159,7 +9175,7 @@ class ScenarioRun(Run):
         self.folder = tempfile.mkdtemp()
         self.site = "https://site.test"  # of each path
         self.short_names = SHORT_NAMES
-        self.clock = VirtualClock(MAY_23)
+        self.clock = VirtualClock(MAY_23, MOST_SLEEPS)
         self.publisher = Sandbox(0.0, origin="https://wal.sh", clock=self.clock)
         self.list = json.loads(self.publisher.answers[LIST_PATH][2])
         self.log: list[str] = []  # warnings about the run
@@ -9256,7 +9272,7 @@ class ScenarioRun(Run):
         """Another bot with nothing of the first in memory; the disk alone is between them."""
         self.bot.close()
         self.former = self.bot, self.clock
-        self.clock = self.publisher.clock = VirtualClock(self.clock.now)
+        self.clock = self.publisher.clock = VirtualClock(self.clock.now, MOST_SLEEPS)
         self.bot = self.bot_of()
 
     def back(self, text: str) -> None:
