@@ -1622,18 +1622,16 @@ def validate(instance: Any, schema: Any) -> None:
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-# As in a URL, and behind a scheme that has lost its slashes.
-HOST_WITHIN = lazy_re(r"(?i)(?:\W*https?:(?![0-9])[/\\]*|[^/]*//)?(?:[^/?#\\]*@)?([^/?#\\]*)")
-# Opt-outs are pasted from mails: what may stand around a domain, or a dot.
-HOST_PADDING = " \t\r\n\"'`;,!(){}<>\xab\xbb\u2018\u2019\u201a\u201c\u201d\u201e\u2039\u203a.\u3002\uff0e\uff61"
-# A colon before anything but a port or the slashes of a URL, and punctuation and symbols that no
-# name in the DNS has; some tools register others all the same.
-ODD_IN_ENTRY = lazy_re(
-    r":(?!//|[0-9]*\s)|"
-    "[\"`!$&'(),;<=>+{}~\xa1\xab\xbb\xbf\u2010-\u2027\u2030-\u205e\u2190-\u23ff\u3008-\u301f]"
-)
-# What no domain has, or a label that is empty.
-NO_DOMAIN = lazy_re(r"[\x00-\x20\x7f\"#%*,/<>?@\\^`{|}]|(?:\A|\.)(?:\.|\Z)")
+# A dot in brackets, which keeps a mail from making a link of a name, and the dots of IDNA.
+ODD_DOT = lazy_re(r"(?i)[\[({](?:\.|dot)[\])}]|[\u3002\uff0e\uff61]")
+# What may be a host within an entry, once `entry_character` has separated what is beyond ASCII.
+LABEL = r"[^\x00-,./:-@\[-^`{-\x7f\s]+"
+NAME_IN_ENTRY = lazy_re(rf"{LABEL}(?:\.{LABEL})*")
+IPV6_IN_ENTRY = lazy_re(r"(?<![\w.:])[\w.]*:[\w.]*:[\w.:]*")
+# No letters, and yet within labels (RFC 5892, A.3 to A.7). At an end of a name they are a bullet,
+# a dash or a mark of emphasis.
+MARKS_IN_LABEL = "-_\xb7\u0375\u05f3\u05f4\u30fb"
+PORT = lazy_re(r":[0-9]*\Z")
 
 
 class BlockedDomain(NamedTuple):
@@ -1662,52 +1660,58 @@ def label_key(label: str) -> str:
     for letter in in_lower_case(label):
         if letter == "\u00df":
             folded += letter
-        elif not (stringprep.in_table_b1(letter) or unicodedata.category(letter) == "Cf"):
-            # What prints as nothing is left out: joiners, variation selectors, marks of direction.
+        elif not stringprep.in_table_b1(letter):  # joiners and the like, which are left out
             folded += stringprep.map_table_b2(letter)
     key = unicodedata.ucd_3_2_0.normalize("NFKC", folded)
     return "" if "." in key else key
 
 
-def blocklist_key(text: str) -> str:
+def blocklist_key(host: str) -> str:
     """The form in which listed domains and asked hosts are compared.
 
     >>> blocklist_key("*.B\\u00dcCHER.example.:443") == blocklist_key("xn--bcher-kva.example")
     True
     """
-    if "%" in text:
-        from urllib.parse import unquote
-
-        text = unquote(text)
-    host = next(HOST_WITHIN.finditer(text))[1]
+    host = host[-MAX_BLOCKLIST_KEY:]  # its end decides
     if host.startswith("[") or host.count(":") > 1:
-        address = host.strip(HOST_PADDING + "[").partition("]")[0]  # no port
         with suppress(ValueError):
-            return normalize_host(f"[{address}]")
+            return normalize_host(f"[{host.strip('[').partition(']')[0]}]")
         return ""
-    name = host.lower().partition(":")[0]
-    name = name.lstrip("*" + HOST_PADDING).rstrip(HOST_PADDING)
+    name = PORT.sub("", host.lower()).lstrip("*.").rstrip(".\u3002\uff0e\uff61")
     if "xn--" in name or not name.isascii():
         name = ".".join(map(label_key, re.split(IDNA_DOTS, name)))
     return ipv4_literal(name) or name
 
 
-def listed_key(domain: str) -> tuple[str, bool]:
-    """The key of a listed domain, "" where it cannot be one; whether it is written as one.
+def entry_character(character: str) -> str:
+    """What a character of an entry is to the names in it: a blank separates them."""
+    category = unicodedata.category(character)
+    if category == "Cf":  # prints as nothing
+        return ""
+    if category[0] in "LMN" and not INVISIBLE.match(character):
+        return character
+    return character if character.isascii() or character in MARKS_IN_LABEL else " "
 
-    >>> listed_key("(https:example.com)"), listed_key("example.com:443"), listed_key("a b")
-    (('example.com', False), ('example.com', True), ('', False))
+
+def entry_keys(entry: str) -> list[str]:
+    """R3a: the keys of all hosts that stand in an entry, since an opt-out must not be lost.
+
+    >>> entry_keys("hxxp://Example[.]com:80/, or 192.0.2.1")
+    ['example.com', '192.0.2.1']
     """
-    if len(domain) > MAX_BLOCKLIST_KEY:
-        return "", False
-    if not domain.isascii():
-        # A mark that prints as nothing hides no opt-out.
-        domain = "".join([mark for mark in domain if unicodedata.category(mark) != "Cf"])
-    key = blocklist_key(domain)
-    if NO_DOMAIN.search(key):
-        return "", False
-    written = next(HOST_WITHIN.finditer(domain))[0]
-    return key, key.startswith("[") or not ODD_IN_ENTRY.search(f"{written} {key}")
+    from urllib.parse import unquote
+
+    text = ODD_DOT.sub(".", unquote(entry))
+    if not text.isascii():
+        text = "".join(map(entry_character, text))
+    hosts = [entry]  # as a whole it may have a single label, or a symbol
+    hosts += [f"[{address}]" for address in IPV6_IN_ENTRY.findall(text)]
+    for name in NAME_IN_ENTRY.findall(text):
+        name = name.strip(MARKS_IN_LABEL)
+        if "." in name:
+            hosts.append(name)
+    keys = dict.fromkeys(blocklist_key(host) for host in hosts if len(host) < MAX_BLOCKLIST_KEY)
+    return [key for key in keys if key[:1] == "[" or NAME_IN_ENTRY.fullmatch(key)]
 
 
 def entry_text(entry: dict[str, Any], field: str) -> str:
@@ -1752,7 +1756,7 @@ class Blocklist:
 
     def blocks(self, host: str) -> Optional[BlockedDomain]:
         """The entry that covers `host`, or None. Port, case and spelling aside."""
-        domain = blocklist_key(host[-MAX_BLOCKLIST_KEY:])  # its end decides
+        domain = blocklist_key(host)
         while domain:
             if domain in self._rows:  # R3a: the domain itself, or one above it
                 return BlockedDomain(*self._rows[domain])
@@ -1785,16 +1789,17 @@ class Blocklist:
                 raise BlocklistRejected(
                     f"/blocked/{number}: domain is {brief_value(domain)}, want a string"
                 )
-            key, is_plain = listed_key(domain)
-            if not is_plain:
+            keys = entry_keys(domain)
+            if keys != [blocklist_key(domain)]:
                 odd_count += 1
                 if odd_count <= MAX_ODD_ENTRIES:
-                    meaning = f"taken as {brief_value(key)}" if key else "cannot be a domain"
-                    warnings.append(f"/blocked/{number}: {brief_value(domain)} {meaning}")
-            if key == domain:
-                domain = key  # one text, not two: a list may have 10^6
-            if key and key not in rows:
-                rows[key] = domain, entry_text(entry, "added"), entry_text(entry, "reason")
+                    taken = brief_value(", ".join(keys)) if keys else "no host"
+                    warnings.append(f"/blocked/{number}: {brief_value(domain)} is taken as {taken}")
+            for key in keys:
+                if key == domain:
+                    domain = key  # one text, not two: a list may have 10^6
+                row = domain, entry_text(entry, "added"), entry_text(entry, "reason")
+                rows.setdefault(key, row)
         if odd_count > MAX_ODD_ENTRIES:
             warnings.append(f"{odd_count - MAX_ODD_ENTRIES} more entries are no plain domains")
         return cls(rows, refresh_of(document, warnings), warnings)
