@@ -715,7 +715,7 @@ R3 the robots.txt of a listed host is asked | in CANONICAL_KINDS:
   => in (*CANONICAL_KINDS, "robots"):
 R3 a thousand entries | checked_entries(document, schema)): => checked_entries(document, schema)[:1000]):
 R3b a list that is lost opens the gate | if store.is_lost(): => if False:
-R3c required is not checked | return all(name in value for name in names) => return True
+R3c required is not checked | all(name in value for name in names) => True
 R3c items are not checked | all(part.check(item, number) for => all(True for
 R3c majors 0 and 3 | lazy_re(BLOCKLIST_CONTRACT + => lazy_re(BLOCKLIST_CONTRACT[:-1] + "[013]" +
 R5 no back-off after 429 | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (503,)
@@ -760,9 +760,8 @@ R3 robots.txt first | for gate in gates: => for gate in gates[-2:-1] + gates[:-2
 R3 a week where no refresh is named | "refresh", BLOCKLIST_REFRESH => "refresh", "P7D"
 R3 a day whatever refresh is named | else blocklist.refresh_seconds => else 86400.0
 R3a an apex is not listed | in self._rows:  # R3a => in self._rows and domain.count(".") > 1:  # R3a
-R3a a final dot | .strip("*. => .lstrip("*.
 R3a IDN is not folded | if "xn--" in name or not name.isascii(): => if False:
-R3a ports stay | host.lower().partition(":")[0] => host.lower()
+R3a ports stay | PORT.sub("", host.lower()) => host.lower()
 R3b a stale list is not loaded | if entry is None:\n                continue
   => if entry is None or entry["fetched_at"] < self._now() - 86400:\n                continue
 R3b what failed is gone | return held._replace(  # R3b => return held._replace(value=None)._replace(  # R3b
