@@ -228,7 +228,7 @@ MAX_SIMULATED_CLOCKS = 32  # whose pace is remembered
 MAX_SILENT_TARGETS = 3  # of a host in a row without an HTTP answer; a dead host
 SILENT_HOST_SECONDS = 300.0  # would hold up all others; its own are put off for so long
 MAX_WARNINGS = 1000  # lines about a run; each site may cause some
-PACE_MARGIN_SECONDS = 0.03  # added to every interval; a server may see two requests closer
+PACE_MARGIN_SECONDS = 0.01  # added to every interval; a server may see two requests closer
 # Behind a request of its own a visit always waits for so long; floats are a little coarse.
 PATIENCE_SECONDS = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS
 LOCK_POLL_SECONDS = 0.05  # between two looks at a lock that another process holds
@@ -1455,7 +1455,7 @@ class Schema:
         if callable(kind):
             return kind(self, value)
         if isinstance(kind, list):
-            return [self.read(*kind, item) for item in self.read("array", value)]
+            return [self.read(kind[0], item) for item in self.read("array", value)]
         require(has_type([kind], value), value, kind)
         return value
 
