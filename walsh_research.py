@@ -3906,6 +3906,7 @@ class PolicyStore:
 
     def _note(self, key: str, held: Held) -> None:
         """For this run, and for the next."""
+        self._later.pop(key, None)
         self._keep(key, held)
         if self.is_shared(held):
             entry = held._replace(value=None)._asdict()
@@ -3917,19 +3918,18 @@ class PolicyStore:
         Another visit that asks for the document is waited for. One of another run may have been
         left alone by its caller: that is waited for until it was to go on.
         """
-        if self.is_current(key):
+        if self.is_current(key) or self.has_come(key):
             return None
         now = self._now()
         later = self._later.get(key)
         if later is not None and later.at > now:
             return later
         other = self._asking.get(key, job.visit)
-        if other is not job.visit and (other.run is job.visit.run or other.resumes_at >= now):
-            at = max(other.resumes_at, now) + LOCK_POLL_SECONDS
-            return Later(at, self.gate, f"another target waits for the {self.kind}", is_ours=True)
-        if self.has_come(key):
-            return None
-        return Document(self, key)
+        if other is job.visit or (other.run is not job.visit.run and other.resumes_at < now):
+            return Document(self, key)
+        at = now if other.is_at_work else max(other.resumes_at, now)
+        reason = f"another target waits for the {self.kind}"
+        return Later(at + LOCK_POLL_SECONDS, self.gate, reason, is_ours=True)
 
     def asks(self, job: Job) -> None:
         """A job for a document has begun."""
@@ -4408,7 +4408,7 @@ class Visit:
         self.started_at = self.began_at  # since when its patience counts, Unix seconds
         self.pause: Later | None = None  # what it waits for
         self.paused_at = NEVER
-        self.resumes_at = NEVER  # when it goes on, Unix seconds
+        self.resumes_at = math.inf  # when it goes on, Unix seconds; infinite while it is at work
         self.waited = 0.0  # seconds
         self.requests: list[RequestRecord] = []  # those for policy documents too
         self.warnings: list[str] = []
@@ -4488,8 +4488,13 @@ class Visit:
         self.resumes_at = later.at
         fetcher.trace_wait(self.jobs[-1].wire, later.at - self.paused_at, later.reason)
 
+    @property
+    def is_at_work(self) -> bool:
+        return self.resumes_at == math.inf
+
     def go_on(self) -> None:
         """It has waited."""
+        self.resumes_at = math.inf
         if self.pause is not None:
             now = self.fetcher.now()
             self.waited += now - self.paused_at
