@@ -7211,32 +7211,30 @@ class Robots2Store(RobotsStore):
 
     def need_of(self, job: Job, site: str) -> Need:
         """What has to come before the site's files are current, each behind every gate."""
-        need = self.need(job, robots2_url(site))
-        while need is None:
-            _, chain = self._chain(site)
-            if chain is None:
-                return None
-            need = self.need(job, chain)
-            if self._usable(chain) is None:
+        for url in self._chain(site)[1]:
+            need = self.need(job, url)
+            if need is not None:
                 return need
-        return need
+        return None
 
     def _usable(self, url: str) -> Robots2 | None:
         held = self.held_of(url)
         return None if is_lost_for_good(held, self._now()) else held.value
 
-    def _chain(self, site: str) -> tuple[Robots2, str | None]:
-        """The files that are held as one, and the URL of the file that follows."""
+    def _chain(self, site: str) -> tuple[Robots2, list[str]]:
+        """The files that are held as one; and their URLs, with that of the file that follows."""
         files: list[tuple[str, Robots2]] = []
         rules = SILENT_ROBOTS2
+        urls = []
         url: str | None = robots2_url(site)
         while self._variant and url is not None:  # without a category it is off
+            urls.append(url)
             file = self._usable(url)
             if file is None:
                 break
             files.append((url, file))
             rules, url = robots2_chain(files)
-        return rules, url
+        return rules, urls
 
 
 def robots2_url(site: str) -> str:
