@@ -4186,7 +4186,7 @@ class RobotsStore(PolicyStore):
         held = self.load(job.key)._replace(
             is_cut_off=True,
             refused_by=refused_by,
-            trouble=trouble,
+            trouble=ending.why,
             asked_at=now,
             retry_at=now + POLICY_RETRY_SECONDS,
         )
