@@ -5240,13 +5240,16 @@ class Fetcher:
         if self.options.interactive:  # spec 1.1
             return Ending(answer)
         now = self.now()
-        limit = 0 if job.is_single else DEFAULT_MAX_RETRIES  # R5
+        limit = DEFAULT_MAX_RETRIES  # R5
         retry_after = retry_after_of(answer.headers, now)
-        until = now + retry_delay(job.retries, limit, retry_after, self.options.rand)
         why = f"{printable(job.wire)} answered {answer.status}"
         if job.is_single:  # a host is not dropped for ever (spec 9.1.1)
+            until = now + HOLD_AFTER_LAST_RETRY_SECONDS
+            if retry_after is not None:
+                until = now + retry_after
             self.limiter.hold_url(job.wire, until, why)
             return Ending(answer, trouble=why, retry_at=until)
+        until = now + retry_delay(job.retries, limit, retry_after, self.options.rand)
         self.limiter.hold_host(job.host, until, job.wire, f"{why}, which holds all of {job.host}")
         if job.retries >= limit:
             trouble = f"{why}; gave up after {job.retries} retries"
