@@ -2664,6 +2664,39 @@ class TestSilence:
         assert world.at - NOW <= 120
 
 
+class Watch:
+    """Stands between a bot and the world, and judges the pace of each request.
+
+    Two to a host are a second apart, but for the first two, and two for targets, hops and retries
+    included, its Crawl-delay, where that is known for sure. No URL is asked for before its
+    Retry-After.
+    """
+
+    def __init__(self, world, delays):
+        self.world, self.delays = world, delays
+        self.asked = Counter()  # by host
+        self.latest, self.target, self.due = {}, {}, {}  # by host, by host, by URL
+        self.faults = []
+
+    def send(self, request):
+        at, url, host = self.world.at, request.url, request.url.split("/")[2]
+        if self.asked[host] > 1 and at - self.latest[host] < 1.0:
+            self.faults.append(f"{url}: {at - self.latest[host]:.2f} s behind another request")
+        if at < self.due.get(url, NOW):
+            self.faults.append(f"{url}: {self.due[url] - at:.0f} s before its Retry-After")
+        if url.endswith(("robots.txt", "/r.txt")) is False and host in self.delays:
+            apart, self.target[host] = at - self.target.get(host, LONG_AGO), at
+            if apart < self.delays[host]:
+                self.faults.append(f"{url}: {apart:.2f} s behind another target's")
+        self.latest[host] = at
+        self.asked[host] += 1
+        answered = self.world.send(request)
+        for name, value in answered.headers:
+            if name == "retry-after":
+                self.due[url] = at + float(value)
+        return answered
+
+
 class RandomWeb(NamedTuple):
     """Some hosts at random, and what is asked of them every day."""
 
@@ -2720,21 +2753,22 @@ class RandomWeb(NamedTuple):
         return cls(web, delays, urls, options, seed % 3 == 2)
 
     def days(self, count, urls, seed):
-        """A daily run by new processes: what each URL gave on each day, and each request."""
+        """A daily run by new processes: what each URL gave on each day, and faults of pace."""
         dice = random.Random(seed)
         given = {url: [] for url in urls}
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             world = World(Path(folder, "cache"))
+            watch = Watch(world, self.delays)
             for day in range(count):
                 world.at = max(world.at, NOW + day * DAY)
                 busy = [url for url in self.web if self.is_busy_by_days and dice.random() < 0.06]
                 wait = dice.choice([3, 2000, 100_000])
                 world.web = {BLOCKLIST_URL: blocklist(), **self.web}
                 world.web.update(dict.fromkeys(busy, answer(status=503, retry_after=wait)))
-                with world.bot(warn=lambda line: None, **self.options) as bot:
+                with world.bot(transport=watch, warn=lambda line: None, **self.options) as bot:
                     for result in bot.run(urls, min_age=0.8 * DAY):
                         given[result.url].append(result)
-        return given, world.hits
+        return given, watch.faults
 
     def leads_to_a_page(self, url):
         found = self.web.get(url)
@@ -2743,34 +2777,13 @@ class RandomWeb(NamedTuple):
         return found == "x"
 
 
-def faults_of_pace(web, hits):
-    """Requests to a host less than a second apart, or more than its Crawl-delay permits."""
-    faults, before, owed, by_host = [], {}, Counter(), defaultdict(list)
-    for hit in hits:
-        by_host[hit.url.split("/")[2]].append(hit)
-    for host, line in by_host.items():
-        for sooner, later in zip(line[1:], line[2:]):  # the first may follow robots.txt at once
-            if later.at - sooner.at < 1.0:
-                faults.append(f"{sooner.url} {later.url}: {later.at - sooner.at:.2f} s apart")
-        for hit in line:
-            if "robots.txt" in hit.url or "/r.txt" in hit.url or host not in web.delays:
-                continue
-            rested = (hit.at - before.get(host, 0.0)) / web.delays[host]
-            owed[host] = max(0.0, owed[host] - rested) + 1.0
-            before[host] = hit.at
-            if owed[host] > 13.0:
-                faults.append(f"{hit.url}: {owed[host]:.1f} are owed")
-    return faults
-
-
 def faults_of(seed, count=60):
     """What is wrong with some days of a random web: a fault of pace, or a target that starves.
 
     It starves where it was fetched on two days at most, and on every third were it alone.
     """
     web = RandomWeb.of(seed)
-    given, hits = web.days(count, web.urls, seed)
-    faults = faults_of_pace(web, hits)
+    given, faults = web.days(count, web.urls, seed)
     for url in filter(web.leads_to_a_page, web.urls):
         if sum(result.ok for result in given[url]) <= 2:
             alone, _ = web.days(count, [url], seed)
@@ -4512,41 +4525,80 @@ ORACLE_RULES = {
     "User-agent: *\nCrawl-delay: 3\n": ((), 3.0),
     "User-agent: *\nCrawl-delay: 110\nDisallow: /2": (("/2",), 110.0),
     "User-agent: *\nCrawl-delay: 600\n": ((), 600.0),
+    "User-agent: *\nCrawl-delay: 250000\n": ((), 250_000.0),
 }
 
-A_PAGE, A_HOP, A_POLICY = 0.0, 11.0, math.inf  # how many intervals may be owed as it leaves
 LONG_AGO = -math.inf
+REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Refusal(Exception):
     """A walk ends before its next request: the outcome, whose word it was, when it is due."""
 
-    def __init__(self, outcome, gate, retry_at=None, is_own=False):
+    def __init__(self, outcome, gate, retry_at=None, by=""):
         super().__init__(outcome, gate)
         self.outcome, self.gate, self.retry_at = outcome, gate, retry_at
-        self.is_own = is_own  # the hold was set by the very URL that must wait for its end
+        self.by = by  # the URL whose answer set the hold
 
 
 class Host:
-    """What the oracle knows of a host."""
+    """What the oracle knows of a host; `own` is when this process asked it last."""
 
-    last = target = held = LONG_AGO
-    owed, is_new, by = 0.0, False, ""
+    last = target = held = own = LONG_AGO
+    is_new, by = False, ""
 
 
 class Document:
     """What it knows of a list or a robots.txt."""
 
-    value = due = since = None
-    checked = waits = LONG_AGO
-    failures, held, sent = 0, False, {}
+    value = due = since = put_off_since = None
+    asked = waits = LONG_AGO
+    gate, failures, status, sent = None, 0, None, {}
 
 
 class Source:
     """What it knows of a target."""
 
-    asked = due = LONG_AGO
-    gate, url, sent = None, "", {}
+    asked = due = until = LONG_AGO
+    gate, url, sent, way, permanent = None, "", {}, (), 0
+
+
+class Walk:
+    """One URL on its way: a list, a robots.txt or a page. `known` has its validators."""
+
+    def __init__(self, kind, url, known, owner, is_single=False):
+        self.kind, self.first, self.is_single = kind, url, is_single
+        self.known, self.owner = known, owner  # the URL that gave the validators
+        self.status, self.due, self.retries = None, None, 0
+        self.begin_anew()
+
+    def begin_anew(self):
+        self.way, self.resumed, self.permanent, self.until = (), 0, 0, LONG_AGO
+
+    def go_on(self, source, now):
+        """Where it was put off, or behind its permanent redirects."""
+        if now < source.until:
+            self.way, self.permanent, self.until = source.way, source.permanent, source.until
+        elif source.permanent < len(source.way):
+            self.way = source.way
+        self.resumed = len(self.way)
+
+    @property
+    def url(self):
+        return (self.first, *self.way)[-1]
+
+    @property
+    def is_resumed(self):
+        return 0 < self.resumed == len(self.way)
+
+    def hop(self, url, now):
+        here, there = self.url.split("/"), url.split("/")
+        can_last = here[0] == "https:" or (there[0] == "https:" and here[2] == there[2])
+        if self.status in (301, 308) and can_last and self.permanent == len(self.way):
+            self.permanent += 1
+            if not self.way:
+                self.until = now + 30 * DAY
+        self.way += (url,)
 
 
 def validators_in(headers):
@@ -4560,8 +4612,9 @@ class Oracle:
     `at` is its time. `asked` are the requests that it would make: when, where, with what.
     """
 
-    def __init__(self, reply):
+    def __init__(self, reply, max_wait):
         self.reply = reply  # of URL and validators: status, headers, body
+        self.max_wait = max_wait
         self.at = NOW
         self.new_process(has_disk=False)
 
@@ -4569,11 +4622,11 @@ class Oracle:
         """Who has a list on disk has all that was known; who has none asks for it at its start."""
         if not has_disk:
             self.hosts, self.files = defaultdict(Host), defaultdict(Document)
-            self.sources = defaultdict(Source)
+            self.sources, self.holds = defaultdict(Source), {}
         if not has_disk or self.list.value is None:
             self.list = Document()
-        for file in self.files.values():
-            file.waits = LONG_AGO
+        for known in (*self.hosts.values(), *self.files.values()):
+            known.own = known.waits = LONG_AGO
 
     def host(self, url):
         return self.hosts[url.split("/")[2]]
@@ -4585,182 +4638,224 @@ class Oracle:
         rules = [self.files[f"{scheme}://{host}"].value for scheme in ("http", "https")]
         return max([1.0] + [delay for _, delay in filter(None, rules)])
 
-    def start(self, url, may_owe):
-        host, interval = self.host(url), self.interval(url)
-        if host.is_new and may_owe < A_POLICY:
-            return host.held
-        second = max(host.last + 1.0, host.held)
-        turn = max(second, host.target + (1.0 if may_owe == A_POLICY else host.owed) * interval)
-        if turn <= self.deadline:
-            return turn
-        return max(second, host.target + max(0.0, host.owed - may_owe) * interval)
+    def start(self, walk):
+        """When its next request may leave, and by whose answer it is held until then, if it is."""
+        host, is_policy = self.host(walk.url), walk.kind != "page"
+        held, by = max((host.held, host.by), (self.holds.get(walk.url, LONG_AGO), walk.url))
+        start = second = max(host.last + 1.0, held)
+        turn = max(second, host.target + self.interval(walk.url))
+        if host.is_new and not is_policy:
+            start = held
+        elif turn <= self.deadline or not is_policy:
+            start = turn
+        return start, by if start == held > host.last + 1.0 else ""
 
-    def pause(self, url, may_owe):
-        """Sleeps until it may leave: whether it slept. Refusal: it would be too long."""
-        start, host = self.start(url, may_owe), self.host(url)
+    def wait(self, until, gate, url, by=""):
+        """Refusal: it would be too long. A second behind a request of its own never is."""
+        if until > self.deadline and (gate != "R4" or until > self.host(url).own + 1.1):
+            raise Refusal("deferred", gate, until, by)
+        self.at = until
+
+    def pause(self, walk):
+        """Sleeps until it may leave: whether it slept."""
+        start, by = self.start(walk)
         if start <= self.at + 0.01:
             return False
-        gate = "R5" if start == host.held else "R4"
-        if start > self.deadline and (gate == "R5" or start > self.own_at + 1.1):
-            raise Refusal("deferred", gate, start, gate == "R5" and host.by == url)
-        self.at = start
+        self.wait(start, "R5" if by else "R4", walk.url, by)
         return True
 
-    def send(self, url, may_owe, validators):
-        host = self.host(url)
-        host.is_new = may_owe == A_POLICY and host.last == LONG_AGO
-        if may_owe < A_POLICY:
-            host.owed = max(0.0, host.owed - (self.at - host.target) / self.interval(url)) + 1.0
+    def send(self, walk):
+        host, is_policy = self.host(walk.url), walk.kind != "page"
+        host.is_new = is_policy and host.last == LONG_AGO
+        host.last = host.own = self.at
+        if not is_policy:
             host.target = self.at
-        host.last = self.own_at = self.at
-        self.asked.append((self.at - NOW, url, validators))
-        return self.reply(url, validators)
+            self.attempts += 1
+            self.source.asked, self.source.due = self.at, LONG_AGO
+        known = walk.known if walk.url == walk.owner else {}
+        self.asked.append((self.at - NOW, walk.url, known))
+        walk.status, walk.headers, walk.body = self.reply(walk.url, known)
 
     # spec 7: the gates; True where one had to ask first, so that all are asked again.
 
-    def gate(self, kind, url):
-        if kind == "list":
+    def gate(self, walk):
+        if walk.kind == "list":
             return False
-        if not self.has_list():
-            self.ask_list()
+        if not self.is_current(self.list, self.list.value and self.list.value[1]):
+            self.ask(self.list, "R3", walk.url, self.ask_list)
             return True
-        host = f".{url.split('/')[2]}"
-        if self.list.value and host.endswith(tuple(f".{name}" for name in self.list.value[0])):
+        hosts = [url.split("/")[2] for url in (walk.url, walk.first)]
+        names = tuple(f".{name}" for name in self.list.value[0]) if self.list.value else ()
+        if any(f".{host}".endswith(names) for host in hosts[: 1 + (walk.kind == "page")]):
             raise Refusal("denied", "R3")
-        if kind == "robots":
+        if walk.kind == "robots":
             return False
-        site, path = "/".join(url.split("/")[:3]), "/" + url.split("/", 3)[3]
+        site, path = "/".join(walk.url.split("/")[:3]), "/" + walk.url.split("/", 3)[3]
         file = self.files[site]
-        if not file.checked <= self.at < (file.due or file.checked + DAY):
-            self.ask_robots(site, file)
+        if not self.is_current(file, DAY):
+            self.ask(file, file.gate, walk.url, self.ask_robots, site)
             return True
-        is_gone = file.since is not None and self.at - file.since > 30 * DAY and file.failures > 2
+        is_gone = file.failures > 2 and self.at - file.since > 30 * DAY
         if file.value and not is_gone and path.startswith(file.value[0]):
             raise Refusal("denied", "R2")
         return False
 
-    def walk(self, kind, url, validators, owner, tries=6):
-        """The last answer, and the URL that gave it. `owner` is the URL of the validators."""
-        passed, status = [url], None
-        first, hop = (A_PAGE, A_HOP) if kind == "page" else (A_POLICY, A_POLICY)
-        may_owe, tried = first, 0
-        try:
-            while True:
-                while self.gate(kind, url) or self.pause(url, may_owe):
+    def is_current(self, file, fresh):
+        due = file.due or file.asked + (fresh or 0.0)
+        return file.asked <= self.at < due
+
+    def ask(self, file, gate, url, ask, *site):
+        """What could not be asked for is waited for; else it is asked for."""
+        if file.waits > self.at:
+            self.wait(file.waits, gate, url)
+        else:
+            ask(file, *site)
+
+    def follow(self, walk):
+        """To its last answer, behind every gate. Refusal: before there is one."""
+        while True:
+            try:
+                while self.gate(walk) or self.pause(walk):
                     pass
-                status, headers, body = self.send(url, may_owe, validators if url == owner else {})
-                if kind == "page":
-                    self.attempts += 1
-                    self.source.asked, self.source.due = self.at, LONG_AGO
-                may_owe = first
-                if status == 302:
-                    if len(passed) > (10 if kind == "page" else 5) or headers["location"] in passed:
-                        break
-                    url, may_owe = headers["location"], hop
-                    passed.append(url)
-                elif status in (429, 503) and tries > 1:
-                    tried += 1
-                    seconds = float(headers.get("retry-after", min(60, 2 ** (tried - 1))))
-                    if tried == tries:
-                        seconds = max(3600.0, float(headers.get("retry-after", 0)))
-                    host = self.host(url)
-                    if self.at + seconds > host.held:
-                        host.held, host.by = self.at + seconds, url
-                    if tried == tries:
-                        raise Refusal("failed", "R5", host.held, True)
-                elif status == 0 and tried < (tries - 1 if kind == "page" else 1):
-                    again, start = self.at + 2.0**tried, self.start(url, may_owe)
-                    if again > self.deadline and kind == "page":
-                        gate = "R4" if start > max(again, self.host(url).held) else "R5"
-                        raise Refusal("deferred", gate, max(again, start))
-                    if again > self.deadline:
-                        break
-                    tried += 1
-                    self.at = again
-                else:
-                    break
-        except Refusal as refusal:
-            refusal.is_hop, refusal.status = len(passed) > 1, status
-            raise
-        return status, headers, body, url
+            except Refusal as refusal:
+                is_far = refusal.outcome == "deferred" and refusal.retry_at > self.at + DAY
+                if not (is_far and walk.is_resumed):
+                    raise
+                walk.begin_anew()
+                continue
+            self.send(walk)
+            if walk.status in REDIRECTS:
+                to, limit = walk.headers["location"], 10 if walk.kind == "page" else 5
+                if len(walk.way) >= limit or to in (walk.first, *walk.way):
+                    return
+                walk.hop(to, self.at)
+            elif 400 <= walk.status < 500 and walk.status != 429 and walk.is_resumed:
+                walk.begin_anew()
+            elif not self.is_tried_again(walk):
+                return
+
+    def is_tried_again(self, walk):
+        """R5: behind 429 and 503, which hold, and behind silence, which does not."""
+        is_page = walk.kind == "page"
+        if walk.status in (429, 503):
+            limit = 0 if walk.is_single else 5
+            asked_for = walk.headers.get("retry-after")
+            seconds = float(asked_for or min(60, 2**walk.retries))
+            if walk.is_single:
+                seconds = float(asked_for or 3600)
+                self.holds[walk.url] = walk.due = self.at + seconds
+            elif walk.retries >= limit:
+                seconds = max(3600.0, float(asked_for or 0))
+                walk.due = self.at + seconds
+            host = self.host(walk.url)
+            if self.at + seconds > host.held and not walk.is_single:
+                host.held, host.by = self.at + seconds, walk.url
+        elif walk.status == 0:
+            file = self.files["/".join(walk.url.split("/")[:3])]
+            is_silent = is_page and file.failures and not file.status
+            limit = 0 if walk.is_single or is_silent else 5 if is_page else 1
+            again = self.at + 2.0**walk.retries
+            if walk.retries < limit and again > self.deadline:
+                if not is_page:
+                    return False
+                start, by = self.start(walk)
+                raise Refusal("deferred", "R5" if by or start < again else "R4", max(start, again))
+            if walk.retries < limit:
+                self.at = again
+        else:
+            return False
+        walk.retries += 1
+        return walk.retries <= limit
 
     # R3, R10, R12: the list; R2: a robots.txt.
 
-    def has_list(self):
-        known = self.list
-        if known.since is not None and known.since <= self.at < known.due:
-            return True
-        return known.value is not None and 0 <= self.at - known.checked < known.value[1]
-
-    def ask_list(self):
-        known = self.list
-        due = LONG_AGO
+    def ask_list(self, known):
+        is_single = known.status in (429, 503)
+        walk = Walk("list", BLOCKLIST_URL, known.sent, BLOCKLIST_URL, is_single)
         try:
-            status, headers, body, _ = self.walk("list", BLOCKLIST_URL, known.sent, BLOCKLIST_URL)
+            self.follow(walk)
         except Refusal as refusal:
-            status, due = 503, refusal.retry_at
-        if status == 200 and body.startswith("{"):
-            document = json.loads(body)
+            if refusal.by != walk.url and known.value is None:
+                known.waits = refusal.retry_at
+                return
+            walk.due, walk.body = refusal.retry_at, "no"
+        if walk.status == 200 and walk.body.startswith("{"):
+            document = json.loads(walk.body)
             names = [entry["domain"] for entry in document["blocked"]]
             known.value = names, wr.parse_duration(document["refresh"])
-            known.sent = validators_in(headers)
-        if status in (200, 304) and not body.startswith("no"):
-            known.checked, known.since = self.at, None
-        else:
-            known.since, known.due = self.at, max(due, self.at + 300)
+            known.sent = validators_in(walk.headers)
+        self.learn(known, walk, walk.status in (200, 304) and not walk.body.startswith("no"))
 
-    def ask_robots(self, site, file):
-        url, due, is_held = site + "/robots.txt", None, False
-        if self.at < file.waits:
-            raise Refusal("deferred", "R5", file.waits)
+    def ask_robots(self, file, site):
+        url = site + "/robots.txt"
+        walk = Walk("robots", url, file.sent, url, is_single=file.failures > 0)
+        is_cut = False
         try:
-            tries = 1 if file.held else 6
-            status, headers, body, end = self.walk("robots", url, file.sent, url, tries)
+            self.follow(walk)
         except Refusal as refusal:
-            if refusal.gate in ("R4", "R5") and not refusal.is_own:  # what could not be asked
-                if refusal.gate == "R5" and refusal.is_hop:  # nor can it before the hold's end
-                    file.waits = refusal.retry_at
-                raise
-            status = 503 if refusal.status in (429, 503) else 0
-            if refusal.gate == "R5" and not refusal.is_hop:
-                due, is_held = refusal.retry_at, refusal.outcome == "deferred"
-        file.checked, file.due = self.at, None
-        if status in (200, 304):
-            if status == 200:
-                file.value = ORACLE_RULES[body]
-                file.sent = validators_in(headers) if end == url else {}
-            file.since, file.failures, file.held = None, 0, False
-        elif status < 500 and status != 429 and status:
-            self.files[site] = Document()
-            self.files[site].checked = self.at
-        else:
-            file.due, file.failures = due or self.at + 300, file.failures + 1
-            file.since = self.at if file.since is None else file.since
-            file.held = file.held or due is not None or status in (429, 503)
-        if is_held:
-            raise Refusal("deferred", "R5", due)
+            is_cut = True
+            walk.due = refusal.retry_at
+            if refusal.outcome == "deferred" and refusal.by != walk.url:
+                if walk.way and file.put_off_since is None:
+                    file.put_off_since = self.at
+                if not walk.way or self.at < file.put_off_since + DAY:
+                    file.waits, file.gate = refusal.retry_at, refusal.gate
+                    return
+        status = walk.status
+        if status == 200 and not is_cut:
+            file.value = ORACLE_RULES[walk.body]
+            file.sent = validators_in(walk.headers) if walk.url == url else {}
+        is_none = status in REDIRECTS or 400 <= (status or 0) < 500 and status != 429
+        if is_none and not is_cut:
+            file.value, file.sent = None, {}
+        self.learn(file, walk, not is_cut and (is_none or status in (200, 304)))
+
+    def learn(self, file, walk, has_come):
+        file.asked, file.due = self.at, None
+        if has_come:
+            file.since, file.failures, file.status, file.put_off_since = None, 0, 200, None
+            return
+        file.due = max(walk.due or 0.0, self.at + 300)
+        file.since = self.at if file.since is None else file.since
+        file.failures += 1
+        file.status = file.status if walk.status is None else walk.status
 
     # R7, R8: a target.
 
     def fetch(self, url, min_age=0.0):
         """Outcome, gate, requests for it, and where it ended."""
-        self.asked, self.attempts, self.own_at = [], 0, LONG_AGO
-        self.deadline = self.at + 300
+        self.asked, self.attempts = [], 0
+        self.deadline = self.at + self.max_wait
         source = self.source = self.sources[url]
         is_due = source.asked < source.due <= self.at
         if not is_due and 0 <= self.at - source.asked < min_age:
             is_put_off = source.due > self.at and source.gate
             return ("deferred", source.gate, 0) if is_put_off else ("skipped", None, 0)
+        walk = Walk("page", url, source.sent, source.url)
+        walk.go_on(source, self.at)
+        outcome, gate = "failed", None
         try:
-            status, headers, _, end = self.walk("page", url, source.sent, source.url)
+            self.follow(walk)
+            outcome = {200: "fetched", 304: "unchanged"}.get(walk.status, "failed")
+            gate = "R5" if walk.due else None
         except Refusal as refusal:
-            if refusal.outcome != "deferred" or self.attempts:
-                source.due, source.gate = refusal.retry_at or LONG_AGO, refusal.gate
-            return refusal.outcome, refusal.gate, self.attempts
-        source.due = LONG_AGO
-        if status == 200:
-            source.url, source.sent = end, validators_in(headers)
-        return {200: "fetched", 304: "unchanged"}.get(status, "failed"), None, self.attempts
+            outcome, gate, walk.due = refusal.outcome, refusal.gate, refusal.retry_at
+        if outcome != "deferred" or self.attempts:
+            self.remember(walk, outcome, gate)
+        return outcome, gate, self.attempts
+
+    def remember(self, walk, outcome, gate):
+        source = self.source
+        source.due, source.gate = walk.due or LONG_AGO, gate
+        kept = walk.permanent
+        if outcome == "deferred" and walk.status in REDIRECTS and gate in ("R4", "R5"):
+            kept = len(walk.way)
+        elif outcome not in ("fetched", "unchanged"):
+            kept = 0 if walk.is_resumed else min(walk.permanent, walk.resumed)
+        source.way, source.permanent = walk.way[:kept], min(kept, walk.permanent)
+        source.until = walk.until if source.permanent else LONG_AGO
+        if walk.status == 200 and outcome == "fetched":
+            source.url, source.sent = walk.url, validators_in(walk.headers)
 
 
 def conditions(headers):
@@ -4772,30 +4867,32 @@ class ChangingWeb:
 
     hosts = ("a.test", "b.test", "www.b.test")
     urls = [f"https://{host}/{page}" for host in hosts for page in range(4)] + ["http://a.test/1"]
+    urls += ["http://b.test/0"]
 
     def __init__(self, dice):
         self.dice = dice
         self.answers = {}
         for _ in range(6):
             self.change()
-        self.list_is("b.test")
+        if dice.random() < 0.8:
+            self.list_is("b.test")
 
     def change(self):
         """One of the sites does something else from now on."""
         dice = self.dice
         pages, sites = dice.sample(self.urls, 4), [f"https://{host}" for host in self.hosts]
-        kinds = "page page chain busy silent gone robots robots robots moved list"
+        kinds = "page page chain chain chain busy busy silent gone gone robots robots robots moved list"
         kind = dice.choice(kinds.split())
         if kind == "page":
             headers = dice.choice([{}, {"etag": f'"{dice.random()}"'}, {"last-modified": "x"}])
             self.answers[pages[0]] = 200, {"content-type": "text/html", **headers}, "x"
         elif kind == "chain":  # which may lead in a circle
             for here, there in zip(pages, pages[1:]):
-                self.answers[here] = 302, {"location": there}, ""
+                self.answers[here] = dice.choice([301, 302, 302, 307, 308]), {"location": there}, ""
         elif kind == "busy":
             seconds = dice.choice([{}, {}, {"retry-after": "0"}, {"retry-after": "90"}])
-            if dice.random() < 0.2:
-                seconds = {"retry-after": "9000"}
+            if dice.random() < 0.3:
+                seconds = {"retry-after": dice.choice(["9000", "200000"])}
             self.answers[pages[0]] = dice.choice([429, 503]), seconds, ""
         elif kind == "silent":
             self.answers[pages[0]] = 0, {}, ""
@@ -4803,7 +4900,9 @@ class ChangingWeb:
             self.answers[pages[0]] = dice.choice([404, 500]), {}, ""
         elif kind == "robots":
             rules = 200, {"etag": f'"{dice.random()}"'}, dice.choice([*ORACLE_RULES])
-            answer = dice.choice([rules, rules, rules, (404, {}, ""), (500, {}, ""), (503, {}, "")])
+            troubles = [(status, {}, "") for status in (404, 500, 503, 0)]
+            troubles += [(429, {"retry-after": wait}, "") for wait in ("40", "90000")]
+            answer = dice.choice([rules, rules, rules, dice.choice(troubles)])
             site = dice.choice([*sites, "http://a.test"])
             self.answers[site + "/robots.txt"] = answer
         elif kind == "moved":
@@ -4812,7 +4911,9 @@ class ChangingWeb:
         elif dice.random() < 0.5:
             self.list_is(*dice.sample(["a.test", "b.test", "www.b.test", "c.test"], 1))
         else:
-            self.answers[BLOCKLIST_URL] = dice.choice([(500, {}, ""), (200, {}, "no"), (0, {}, "")])
+            troubles = [(500, {}, ""), (200, {}, "no"), (0, {}, ""), (503, {}, "")]
+            troubles.append((503, {"retry-after": "7200"}, ""))
+            self.answers[BLOCKLIST_URL] = dice.choice(troubles)
 
     def list_is(self, *names):
         refresh = self.dice.choice(["PT5M", "PT1H", "PT6H"])
@@ -4863,18 +4964,21 @@ def beside_the_oracle(seed, folder):
     dice = random.Random(seed)
     world, web = World(folder), ChangingWeb(dice)
     world.web = web
-    oracle = Oracle(web.reply)
     options = {"rand": lambda: 1.0, "warn": lambda line: None}
-    bot = world.bot(**options)
-    for number in range(48):
-        for _ in range(0 if number % 4 else 3):
+    options["max_wait"] = dice.choice([0.0, 20.9, 300.6, 300.6])
+    oracle = Oracle(web.reply, options["max_wait"])
+    bot, url = world.bot(**options), A + "1"
+    for number in range(60):
+        for _ in range(0 if number % 6 else 3):
             web.change()
-        world.at += dice.choice([0, 0, 1, 23, 190, 410, 3700, 30_000, DAY, 8 * DAY])
+        world.at += dice.choice([0, 0, 1.3, 23.3, 190.7, 410.9, 3700, 30_000, DAY, 8 * DAY])
         if dice.random() < 0.2:
             bot.close()
             bot = world.bot(**options)
             oracle.new_process(folder is not None)
-        url, min_age = dice.choice(web.urls), dice.choice([0.0, 3600.0])
+        if dice.random() < 0.4:
+            url = dice.choice(web.urls)
+        min_age = dice.choice([0.0, 3600.0])
         oracle.at = world.at
         wanted = oracle.fetch(url, min_age)
         world.forget()
