@@ -63,7 +63,7 @@ import walsh_research as wr
 
 # What is used or replaced here of what is not public: a test of the house keeps the list.
 INTERNAL_NAMES = """
-    CACHE_FORMAT CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_LISTED_ENTRIES
+    CACHE_FORMAT CALL CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_LISTED_ENTRIES
     MAX_READ_BYTES MAX_XML_COUNTS PROGRESS_SECONDS PlainUnpickler ProcessRun ScenarioRun
     VirtualClock address_refusal default_cache_dir detect_identity entry_digest harness_bot
     live_checks measured offline_checks parse_ask_answer parse_json resolve_url robots2_chain
@@ -6555,9 +6555,9 @@ class TestMcp:
             assert tool["outputSchema"]["type"] == "object"
             tool["inputSchema"]["properties"]["url"].clear()
         arguments = wr.tools()[0]["inputSchema"]["properties"]
-        assert sorted(arguments) == ["max_length", "raw", "start_index", "url"]
-        defaults = [arguments[name]["default"] for name in ("start_index", "max_length", "raw")]
-        assert defaults == [0, 20000, False] and arguments["url"]["type"] == "string"
+        assert sorted(arguments) == ["html", "max_length", "start_index", "url"]
+        defaults = [arguments[name]["default"] for name in ("start_index", "max_length", "html")]
+        assert defaults == [0, 20000, "metadata"] and arguments["url"]["type"] == "string"
 
     def test_a_long_page_is_read_in_slices_with_one_request(self, ask, world):
         text = "wörd " * 9000
@@ -6581,11 +6581,14 @@ class TestMcp:
         (298.0, "https://a.test/gone", 1),
         (301.0, "https://a.test/gone", 2),
         (0.0, "https://a.test/busy", 1),
-        (0.0, "https://b.test/n", 2),
+        (0.0, "https://b.test/n", 1),
+        (0.0, "https://b.test/large", 2),
     )
-    def test_R6_the_last_page_stays_for_five_minutes(self, ask, world, seconds, other, requests):
+    def test_R6_pages_stay_for_five_minutes_or_as_long_as_there_is_room(
+        self, ask, world, seconds, other, requests
+    ):
         site(world, busy=answer(status=503, retry_after=60))
-        site(world, host="b.test")
+        site(world, host="b.test", large=answer("x" * (10 * 2**20 - 9), **NOTES))
         before = fields_of(ask("fetch", "https://a.test/n"))["sha256"]
         world.web["https://a.test/n"] = answer("something else", **NOTES)
         ask("fetch", other)
@@ -6594,12 +6597,6 @@ class TestMcp:
         assert len(world.asked("a.test/n")) == requests
         assert (fields_of(later)["sha256"] == before) == (requests == 1)
         assert ("anew" in said(later)) == (requests == 2)
-
-    def test_R6_of_all_bots_one_page_is_kept(self, ask, world):
-        site(world)
-        ask("fetch", "https://a.test/n")
-        wr.call_tool("fetch", {"url": "https://a.test/n"}, world.bot())
-        assert "anew" in said(ask("fetch", "https://a.test/n", start_index=3))
 
     def test_from_the_start_a_page_is_asked_for_anew_and_without_validators(self, ask, world):
         site(world, n=answer("# Note", etag='"1"', **NOTES))
@@ -6635,6 +6632,7 @@ class TestMcp:
         "content_type, body, is_text",
         ("text/markdown", b"# A", True),
         ("text/plain", b"a", True),
+        ("text/csv", b"a,b", True),
         ("application/json", b"{}", True),
         ("text/html", b"<title>T</title>words", False),
         ("application/pdf", b"%PDF", False),
@@ -6656,10 +6654,32 @@ class TestMcp:
         answered = ask("fetch", "https://a.test/p")
         fields = fields_of(answered)
         assert fields["metadata"]["feeds"][0]["url"] == "https://a.test/feed"
-        assert fields["text"] == "" and fields["title"] == "T" and "`discover`" in said(answered)
+        assert fields["text"] == "" and fields["title"] == "T"
+        assert 'html="text" gives the words' in said(answered) and "Its feeds," in said(answered)
         assert json.loads(answered["content"][1]["text"])["title"] == "T"
-        raw = ask("fetch", "https://a.test/p", raw=True)
-        assert raw["content"][1]["text"] == fields_of(raw)["text"] == page
+
+    def test_R9_the_words_or_the_source_of_html_are_given_where_they_are_asked_for(
+        self, ask, world
+    ):
+        """From one request, unless the same is asked for again."""
+        page = "<title>T</title><nav>menu</nav><h1>A</h1>" + "<p>some <b>words</b>" * 200
+        words = "# A\n\n" + "\n\n".join(200 * ["some words"])
+        site(world, p=answer(page, content_type="text/html"))
+        site(world, host="b.test", p=answer("<script>x</script>", content_type="text/html"))
+        for html, text, whence in (
+            ("text", words, ""),
+            ("source", page, " from memory, without a request"),
+            ("metadata", "", " from memory, without a request"),
+            ("text", words, ""),
+        ):
+            answered = ask("fetch", "https://a.test/p", html=html)
+            assert said(answered).startswith(f"Fetched (200){whence}" + (": " if text else ", "))
+            assert answered["content"][1]["text"] == fields_of(answered)["text"] == text or not text
+        part = fields_of(ask("fetch", "https://a.test/p", html="text", start_index=4, max_length=7))
+        assert (part["text"], part["next_index"]) == (words[4:11], 11)
+        assert len(world.asked("a.test/p")) == 2
+        nothing = said(ask("fetch", "https://b.test/p", html="text"))
+        assert "no words" in nothing and "feeds" not in nothing
 
     @given(
         "url, words, outcome, is_error",
@@ -6722,7 +6742,7 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"
         answered = json.loads(done.stdout)["result"]
         (block,) = answered["content"]
         assert answered["isError"] and fields_of(answered)["outcome"] == "failed"
-        assert block["text"].startswith("Failed: name: ")
+        assert block["text"].startswith("Failed: robots.txt could not be asked for: ")
 
     def test_nothing_is_to_be_asked_for_again_in_no_time(self, ask, world):
         site(world, busy=answer(status=503, retry_after=60))
@@ -6849,14 +6869,15 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"
         (
             "fetch",
             {"url": "x", "selector": "p"},
-            "'selector' is no argument, want url and start_index",
+            "'selector' is no argument, want url, start_index, max_length, html.",
         ),
         ("fetch", {"url": "x", "start_index": "0"}, "start_index is '0', want the first char"),
         ("fetch", {"url": "x", "max_length": 100_001}, "max_length is 100001, want how many"),
-        ("fetch", {"url": "x", "raw": 1}, "raw is 1, want true"),
+        ("fetch", {"url": "x", "html": "raw"}, "html is 'raw', want what to give of HTML: "),
+        ("fetch", {"url": "x", "raw": True}, "'raw' is no argument, want url, start_index, "),
         ("fetch", {"url": "x" * 70000}, "url is 'xxx"),
-        ("may_fetch", {"link": "x"}, "url is None, want an absolute http or https URL"),
-        ("may_fetch", {"url": "x", "bad": 1}, "'bad' is no argument, want url at most"),
+        ("may_fetch", {"uri": "x"}, "'uri' is no argument, want url."),
+        ("may_fetch", {"url": "x", "bad": 1}, "'bad' is no argument, want url."),
         ("discover", {"url": None}, "url is None, want an absolute http or https URL"),
         ("discover", {"url": ""}, "URL is '', want http(s)://host"),
         ("grab", {"url": "x"}, "want one of fetch, may_fetch, discover"),
@@ -6928,23 +6949,51 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"
         assert set(heard["arguments"]["result"]) == called
         assert set(heard["nonsense"]["result"]) == called | {"resultType", "_meta"}
 
-    def test_a_hanging_call_is_cancelled_at_once_and_the_next_begins(self, client):
+    def test_a_hanging_call_is_cancelled_at_once_and_alone(self, client):
         with Site() as host:
             one = client("--timeout", 60)
             one.send(request(0, "initialize", protocolVersion="2025-11-25"))
             assert one.hear()["id"] == 0
-            one.send(fetch_call(1, host.origin + "/hang"), fetch_call(2, host.origin + "/queued"))
-            one.send(request(4, "tools/list"))
+            one.send(fetch_call(1, host.origin + "/hang"))
             while host.paths.get(timeout=20) != "/hang":
                 pass
-            one.send(request("p", "ping"), cancelled(2), cancelled(4), cancelled("1"))
-            assert one.hear()["id"] == "p"
-            one.send(fetch_call(3, host.origin + "/n"), cancelled(1))
+            one.send(fetch_call(2, host.origin + "/later"), fetch_call(3, host.origin + "/n"))
+            one.send(request("p", "ping"), request("l", "tools/list"))
+            one.send(cancelled(2), cancelled("1"), cancelled([]))
+            assert [one.hear()["id"] for _ in range(2)] == ["p", "l"]
+            one.send(cancelled(1))
             assert host.hung_up.get(timeout=5) == "/hang"
             reply = one.hear()
             assert reply["id"] == 3 and fields_of(reply["result"])["text"] == "some text"
             assert host.paths.get(timeout=5) == "/n" and host.paths.empty()
             assert one.end() == ([], 0, "")
+
+    def test_R4_what_one_host_waits_for_holds_up_no_call_for_another(self, client):
+        """Two pages of a host with Crawl-delay 4, and then an idle host."""
+        with Site(slow(4)) as host, Site() as idle:
+            one = client()
+            one.send(fetch_call(0, host.origin + "/"), fetch_call("i", idle.origin + "/"))
+            assert {one.hear()["id"], one.hear()["id"]} == {0, "i"}
+            began_at = time.monotonic()
+            one.send(fetch_call(1, host.origin + "/1"), fetch_call(2, host.origin + "/2"))
+            arguments = {"url": idle.origin + "/n"}
+            one.send(request(3, "tools/call", name="may_fetch", arguments=arguments))
+            one.send(fetch_call(4, idle.origin + "/n"))
+            assert [one.hear()["id"] for _ in range(2)] == [3, 4]
+            assert time.monotonic() - began_at < 2
+            assert one.hear()["id"] in (1, 2)
+
+    def test_a_ninth_call_waits_in_order(self, client):
+        with Site(slow(15)) as host, Site() as idle:
+            one = client()
+            one.send(fetch_call(0, host.origin + "/"))
+            assert one.hear()["id"] == 0
+            one.send(*[fetch_call(number, host.origin + f"/{number}") for number in range(1, 9)])
+            one.send(fetch_call(9, idle.origin + "/9"), fetch_call(10, idle.origin + "/10"))
+            one.send(request("p", "ping"))
+            assert one.hear()["id"] == "p"
+            one.send(cancelled(4))
+            assert [one.hear()["id"] for _ in range(2)] == [9, 10]
 
     def test_a_ping_does_not_wait_while_a_cancelled_call_looks_up_a_name(self, client, tmp_path):
         """The resolver here answers when the test says so; a cancelled call waits for it."""
@@ -6979,7 +7028,7 @@ def refuse(thread):
 threading.Thread.start = refuse"""
         )
         rest, code, errors = one.end()
-        assert (rest, code) == ([], 1) and "--mcp needs a thread" in errors
+        assert (rest, code) == ([], 1) and "--mcp needs threads" in errors
         assert errors.count("\n") == 1
 
     def test_R2_a_robots_txt_whose_exchange_was_cancelled_is_asked_for_again(self, client):
@@ -6997,20 +7046,23 @@ threading.Thread.start = refuse"""
 
     def test_R4_a_wait_tells_its_progress_and_can_be_cancelled(self, client):
         """What was sent keeps its place in the pace; a longer wait than 20 s is deferred."""
-        slow = "User-agent: *\nCrawl-delay: "
-        with Site(slow + "15\n") as host, Site(slow + "25\n") as slower:
+        with Site(slow(15)) as host, Site(slow(25)) as slower:
             one = client(patch="wr.PROGRESS_SECONDS = 0.2")
             meta = {**ENVELOPE, "progressToken": "t"}
-            one.send(fetch_call(1, host.origin + "/a"), fetch_call(2, host.origin + "/b", meta))
+            one.send(fetch_call(1, host.origin + "/a"))
             assert one.hear()["id"] == 1
+            one.send(fetch_call(2, host.origin + "/b", meta))
             notices = [one.hear(), one.hear()]
             for notice in notices:
                 assert notice["method"] == "notifications/progress" and "id" not in notice
                 assert notice["params"]["progressToken"] == "t"
+                assert notice["params"]["message"].startswith("waits for the host's pace, 1")
             grown = [notice["params"]["progress"] for notice in notices]
             assert 0.1 < grown[0] < grown[1]
-            one.send(cancelled(2), fetch_call(3, slower.origin), fetch_call(4, slower.origin))
-            assert one.hear()["id"] == 3
+            one.send(cancelled(2), fetch_call(3, slower.origin))
+            while one.hear().get("id") != 3:
+                pass
+            one.send(fetch_call(4, slower.origin))
             assert said(one.hear()["result"]).startswith("Deferred (R4). ")
             assert one.end() == ([], 0, "")
             assert list(host.paths.queue) == ["/robots.txt", "/a"]
@@ -7027,7 +7079,7 @@ threading.Thread.start = refuse"""
         with Site() as host:
             one = client()
             one.send(fetch_call(1, host.origin + "/a"), fetch_call(2, host.origin + "/b"))
-            assert [reply["id"] for reply in one.end()[0]] == [1, 2]
+            assert {reply["id"] for reply in one.end()[0]} == {1, 2}
 
     def test_what_ran_into_its_timeout_is_not_tried_again(self, client):
         """A hanging site costs twice its timeout: robots.txt, and the page."""
@@ -8120,9 +8172,11 @@ class TestTransport:
 
         doors = {kind.__name__: kind for kind in wr.HttpTransport.__subclasses__()}
         door = doors["HarnessTransport"](True)
-        door.cancelled = types.SimpleNamespace(is_set=is_cancelled)
+        call = types.SimpleNamespace(is_cancelled=types.SimpleNamespace(is_set=is_cancelled))
+        before = wr.CALL.set(call)
         with Player(then_silence(b"")) as player, pytest.raises(BaseException) as raised:
             send(player.url, door)
+        wr.CALL.reset(before)
         assert raised.typename == "CallCancelled" and time.monotonic() - began_at < 5
 
     def test_abort_of_nothing_changes_nothing(self):
