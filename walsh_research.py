@@ -10340,12 +10340,12 @@ def text_slice(result: Result, start: int, end: int, html: str) -> tuple[str, in
     body, text, length = result.body, "", 0
     is_html = media_kind(result.content_type) == "html"
     if is_html and html == "text":
-        file: TextIO = io.StringIO(words_of_page(result))
-    elif (is_html and html == "metadata") or not is_text(body, result.content_type):
+        text = words_of_page(result)
+        return text[start:end], len(text)
+    if (is_html and html == "metadata") or not is_text(body, result.content_type):
         return text, length
-    else:
-        codec = body_codecs(body, result.content_type)[0]
-        file = io.TextIOWrapper(io.BytesIO(body), codec, "replace", newline="")
+    codec = body_codecs(body, result.content_type)[0]
+    file = io.TextIOWrapper(io.BytesIO(body), codec, "replace", newline="")
     for piece in iter(partial(file.read, PIECE_BYTES), ""):
         if not length:
             piece = piece.removeprefix("\ufeff")
