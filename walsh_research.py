@@ -6787,9 +6787,14 @@ def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> list[bytes]:
 class Robots2Section:
     """What binds the same agents in a robots2.txt."""
 
-    def __init__(self, line_count: int) -> None:
+    def __init__(self) -> None:
         self.policy: dict[str, RankedValue] = {}
-        self.path_lines = [b""] * line_count  # where they stand, for the robots.txt reader
+        self.paths = bytearray()  # its path rules where they stand, for the robots.txt reader
+        self._last = 0  # the number of its last line
+
+    def add_path(self, number: int, line: bytes) -> None:
+        self.paths += b"\n" * (number - self._last) + line
+        self._last = number
 
     def add_directive(self, name: str, text: str) -> bool:
         """Whether the value is one that the directive has; the strictest of several stands."""
@@ -6846,7 +6851,7 @@ class Robots2(NamedTuple):
         dropped, and so is the `chain` of a file that goes on.
         """
         lines = robots2_lines(body, limit_bytes)
-        everyone, ours, nobody = (Robots2Section(len(lines)) for _ in range(3))
+        everyone, ours, nobody = (Robots2Section() for _ in range(3))
         section = everyone  # of the lines that come next
         chain_id = ""
         chain = None  # of the latest line
@@ -6875,7 +6880,7 @@ class Robots2(NamedTuple):
                     section = everyone
                 elif not agents.isdisjoint((category.lower(), UA_TOKEN.lower())):
                     section = ours
-                    section.path_lines[number] = b"User-agent: *"
+                    section.add_path(number, b"User-agent: *")
                 else:
                     section = nobody  # It is read like ours, and dropped.
             elif name == "chain":
@@ -6890,7 +6895,7 @@ class Robots2(NamedTuple):
             else:  # a path rule, or its misspelling, which is for RobotsTxt to know
                 if "user-agent" in (found[0] for found in robots_lines(f"\n{line}")):
                     section = everyone  # a group of path rules ends a block
-                section.path_lines[number] = raw
+                section.add_path(number, raw)
                 is_known = name in ("user-agent", "allow", "disallow")
             if not is_known and len(unknown) < ROBOTS2_MAX_UNKNOWN:
                 unknown.append(Robots2Line(number + 1, name, value))
@@ -6902,7 +6907,7 @@ class Robots2(NamedTuple):
             report_to=list(dict.fromkeys(report_to)),
             chain=chain,
             unknown=unknown,
-            paths=tuple(RobotsTxt.parse(b"\n".join(part.path_lines)) for part in (everyone, ours)),
+            paths=tuple(RobotsTxt.parse(part.paths) for part in (everyone, ours)),
         )
 
     @property
