@@ -1771,7 +1771,7 @@ class TestR3a:
     @given(
         "entry",
         *(
-            "example[.]com|hxxp://example[.]com/|example[dot]com|example.com]|example.com\xae|"
+            "example[.]com|hxxp://example[.]com/|example[dot]com|example.com]|example.com\xae|example.com\xb2|"
             "example.com\u2122|user@example.com|me:pw@example.com|http://example.com:8080/path|"
             "example.com;|'example.com'|<example.com>|\u201cexample.com\u201d|(example.com),|"
             "http:example.com|HTTPS:\\\\example.com|https:/example.com/a|> https://example.com/|"
@@ -2158,10 +2158,10 @@ REFUSED_VALUES = {
     "$schema": ["http://json-schema.org/draft-07/schema#"],
     "$ref": ["https://x.test/s", "#/nowhere", "#nowhere", 1],
     "$defs": [{"unused": {"minimum": "1"}}, 1],
-    "type": ["text", ["null", "text"], [{}]],
+    "type": ["text", ["null", "text"], [{}], []],
     "enum": [1],
     "minimum": ["1", True],
-    "minLength": ["1"],
+    "minLength": ["1", -1],
     "pattern": [1, "("],
     "maxItems": [1.5],
     "uniqueItems": [1],
@@ -2170,7 +2170,7 @@ REFUSED_VALUES = {
     "patternProperties": [{"[": {}}],
     "additionalProperties": [1],
     "properties": [{"a": 1}, {"a": {"$id": "x"}}, {"a": {"items": {"not": {"type": 1}}}}],
-    "allOf": [{}],
+    "allOf": [{}, []],
     # What else Draft 2020-12 asserts.
     "exclusiveMinimum": [1],
     "exclusiveMaximum": [1],

@@ -1414,7 +1414,7 @@ def pointer_part(name: str | int) -> str:
 
 
 def violation(found: Any, wanted: Any) -> SchemaViolation:
-    """SchemaViolation, to which `Schema.check` adds the keyword and the pointer."""
+    """A SchemaViolation to which `Schema.check` adds the keyword and the pointer."""
     return SchemaViolation("", "", f"{brief_value(found)}, want {brief_value(wanted)}")
 
 
@@ -1426,9 +1426,10 @@ def require(is_met: bool, found: Any, wanted: object) -> None:
 
 # 6d. Schemas.
 class Schema:
-    """A schema, read: for each keyword that asserts something, the check of a value.
+    """A schema whose keywords have been read, each into the check of a value.
 
-    `targets` has the schemas of its document that a $ref can name, None where it names no other.
+    `targets` is shared by the schemas of a document: what a $ref can name, by that name. A name
+    whose schema has not been read has None.
     """
 
     def __init__(self, parent: Schema | None, words: Any) -> None:
@@ -1460,7 +1461,7 @@ class Schema:
         return value
 
     def check(self, value: Any, *steps: str | int) -> bool:
-        """True where a value holds; SchemaViolation where not, its pointer behind these steps."""
+        """True where a value holds, else SchemaViolation; `steps` lead to it from the caller's."""
         keyword = ""  # of a schema that is false, the one that it stands behind
         try:
             if self.words is False or type(value) not in ANY:
@@ -1481,16 +1482,27 @@ class Schema:
             return False
 
 
-# Kinds of values that a keyword of a schema has, each a function that reads one.
+# What reads the value of a keyword, where that is no plain type. Each returns the value as the
+# check of the keyword takes it, and raises ValueError where it is malformed.
 def type_names(schema: Schema, value: Any) -> Any:
     names = [value] if isinstance(value, str) else schema.read(["string"], value)
-    require(TYPES.keys() >= set(names), value, ", ".join(TYPES))
+    require(names != [] and TYPES.keys() >= set(names), value, ", ".join(TYPES))
     return names
+
+
+def count(schema: Schema, value: Any) -> Any:
+    require(schema.read("integer", value) >= 0, value, "0 or more")
+    return value
 
 
 def pattern(schema: Schema, value: Any) -> Any:
     compile_pattern(schema.read("string", value))
     return value
+
+
+def parts(schema: Schema, value: Any) -> Any:
+    require(value != [], value, "a schema or more")
+    return schema.read([Schema], value)
 
 
 def named_parts(schema: Schema, value: Any) -> Any:
@@ -1504,10 +1516,10 @@ def pattern_parts(schema: Schema, value: Any) -> Any:
 
 
 def other_part(schema: Schema, value: Any) -> Any:
-    """Besides, the names and patterns that are its siblings': what they match is no other."""
+    """The names and the patterns beside additionalProperties, and its own schema."""
     words = schema.words
-    siblings = words.get("properties", ()), words.get("patternProperties", ())
-    return *siblings, Schema(schema, value)
+    beside = words.get("properties", ()), words.get("patternProperties", ())
+    return *beside, Schema(schema, value)
 
 
 def definitions(schema: Schema, value: Any) -> Any:
@@ -1520,12 +1532,12 @@ def reference(schema: Schema, value: Any) -> Any:
     from urllib.parse import unquote
 
     place = unquote(schema.read("string", value))
-    schema.targets.setdefault(place, None)  # until that is read
-    return schema.targets, place
+    schema.targets.setdefault(place, None)  # it may not have been read yet
+    return lambda instance: cast(Schema, schema.targets[place]).check(instance)
 
 
 def at_root(schema: Schema, value: Any) -> Any:
-    require(schema.targets["#"] is schema, value, "it at the root alone")
+    require(schema.targets["#"] is schema, value, "this keyword at the root only")
 
 
 def draft(schema: Schema, value: Any) -> Any:
@@ -1533,7 +1545,7 @@ def draft(schema: Schema, value: Any) -> Any:
 
 
 def never(schema: Schema, value: Any) -> Any:
-    require(False, value, "no such keyword, since it is not implemented")
+    require(False, value, "no such keyword, which is not implemented")
 
 
 def hold_matching(parts: dict[str, Schema], value: JsonObject) -> bool:
@@ -1552,24 +1564,25 @@ def hold_others(read: Any, value: JsonObject) -> bool:
     return True
 
 
-# By keyword: the types that it is about, the kind of its value, and its check, which says of that
-# value as it was read, and of a value of the instance, whether the latter holds.
+# For each keyword the types of values that it is about, the kind of its own value, and its check:
+# whether a value of the instance holds, given the keyword's own value as it was read. Words that
+# are not listed, such as `format` and `title`, assert nothing.
 KEYWORDS: dict[str, Any] = {
     "type": (ANY, type_names, has_type),
     "enum": (ANY, "array", is_among),
     "const": (ANY, lambda schema, value: [value], is_among),
     "minimum": (NUMBER, "number", operator.le),
     "maximum": (NUMBER, "number", operator.ge),
-    "minLength": (TEXT, "integer", is_as_long),
-    "maxLength": (TEXT, "integer", is_as_short),
+    "minLength": (TEXT, count, is_as_long),
+    "maxLength": (TEXT, count, is_as_short),
     "pattern": (TEXT, pattern, is_match),
     "items": (
         ARRAY,
         Schema,
         lambda part, items: all(part.check(item, number) for number, item in enumerate(items)),
     ),
-    "minItems": (ARRAY, "integer", is_as_long),
-    "maxItems": (ARRAY, "integer", is_as_short),
+    "minItems": (ARRAY, count, is_as_long),
+    "maxItems": (ARRAY, count, is_as_short),
     "uniqueItems": (
         ARRAY,
         "boolean",
@@ -1583,17 +1596,17 @@ KEYWORDS: dict[str, Any] = {
     "patternProperties": (OBJECT, pattern_parts, hold_matching),
     "additionalProperties": (OBJECT, other_part, hold_others),
     "required": (OBJECT, ["string"], lambda names, value: all(name in value for name in names)),
-    "allOf": (ANY, [Schema], lambda parts, value: all(part.check(value) for part in parts)),
-    "anyOf": (ANY, [Schema], lambda parts, value: any(part.holds(value) for part in parts)),
-    "oneOf": (ANY, [Schema], lambda parts, value: sum(part.holds(value) for part in parts) == 1),
+    "allOf": (ANY, parts, lambda parts, value: all(part.check(value) for part in parts)),
+    "anyOf": (ANY, parts, lambda parts, value: any(part.holds(value) for part in parts)),
+    "oneOf": (ANY, parts, lambda parts, value: sum(part.holds(value) for part in parts) == 1),
     "not": (ANY, Schema, lambda part, value: not part.holds(value)),
-    "$ref": (ANY, reference, lambda found, value: found[0][found[1]].check(value)),
+    "$ref": (ANY, reference, lambda check_target, value: check_target(value)),
     # These assert nothing of a value.
     "$defs": ((), definitions, bool),
     "$id": ((), at_root, bool),
     "$schema": ((), draft, bool),
 }
-# What else Draft 2020-12 asserts.
+# What else Draft 2020-12 asserts. A schema that has one of these is refused.
 NOT_IMPLEMENTED = (
     "exclusiveMinimum",
     "exclusiveMaximum",
@@ -1660,16 +1673,17 @@ def validate(instance: Any, schema: Any) -> None:
 
 
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
-# Which document is adopted, and which host it covers. Forgiving: an opt-out must never be lost.
+# Which document is adopted, and which hosts it covers. Opt-outs are pasted from mails, and none may
+# be lost: all hosts that stand in an entry are blocked.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-# A dot in brackets, which keeps a mail from making a link of a name, and the dots of IDNA.
+# A dot in brackets, as written to keep a mail program from making a link, and the dots of IDNA.
 ODD_DOT = lazy_re(r"(?i)[\[({](?:\.|dot)[\])}]|[\u3002\uff0e\uff61]")
-# What may be a host within an entry, once `entry_character` has separated what is beyond ASCII.
+# What may be a host within an entry, after `entry_character` has separated the names beyond ASCII.
 LABEL = r"[^\x00-,./:-@\[-^`{-\x7f\s]+"
 NAME_IN_ENTRY = lazy_re(rf"{LABEL}(?:\.{LABEL})*")
 IPV6_IN_ENTRY = lazy_re(r"(?<![\w.:])[\w.]*:[\w.]*:[\w.:]*")
-# No letters, and yet within labels (RFC 5892, A.3 to A.7). At an end of a name they are a bullet,
-# a dash or a mark of emphasis.
+# These may stand within a label though they are no letters (RFC 5892, A.3 to A.7). At the end of a
+# name they are bullets, dashes or emphasis.
 MARKS_IN_LABEL = "-_\xb7\u0375\u05f3\u05f4\u30fb"
 PORT = lazy_re(r":[0-9]*\Z")
 
@@ -1724,17 +1738,17 @@ def blocklist_key(host: str) -> str:
 
 
 def entry_character(character: str) -> str:
-    """What a character of an entry is to the names in it: a blank separates them."""
+    """The character if it may be part of a host, "" if it is invisible, else a blank."""
     category = unicodedata.category(character)
-    if category == "Cf":  # prints as nothing
+    if category == "Cf":
         return ""
-    if category[0] in "LMN" and not INVISIBLE.match(character):
+    if character.isascii() or character in MARKS_IN_LABEL or character.isdecimal():
         return character
-    return character if character.isascii() or character in MARKS_IN_LABEL else " "
+    return character if category[0] in "LM" and not INVISIBLE.match(character) else " "
 
 
 def entry_keys(entry: str) -> list[str]:
-    """R3a: the keys of all hosts that stand in an entry, since an opt-out must not be lost.
+    """The keys of all hosts that stand in an entry (R3a); one that is plain has its own alone.
 
     >>> entry_keys("hxxp://Example[.]com:80/, or 192.0.2.1")
     ['example.com', '192.0.2.1']
