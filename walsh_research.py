@@ -7226,36 +7226,21 @@ class Robots2Store(RobotsStore):
 
     def rules_of(self, site: str) -> Robots2:
         """What is held of a site's files as one. Copies stand, though not for ever."""
-        return self._chain(site)[0]
+        return self.chain_of(site)[0]
 
-    def need_of(self, job: Job, site: str) -> Need:
-        """What has to come before the site's files are current, each behind every gate."""
-        need = self.need(job, robots2_url(site))
-        while need is None:
-            _, chain = self._chain(site)
-            if chain is None:
-                return None
-            need = self.need(job, chain)
-            if self._usable(chain) is None:
-                return need
-        return need
-
-    def _usable(self, url: str) -> Robots2 | None:
-        held = self.held_of(url)
-        return None if is_lost_for_good(held, self._now()) else held.value
-
-    def _chain(self, site: str) -> tuple[Robots2, str | None]:
-        """The files that are held as one, and the URL of the file that follows."""
+    def chain_of(self, site: str, job: Job | None = None) -> tuple[Robots2, Need]:
+        """And what has to come before a job may rely on them, each file behind every gate."""
         files: list[tuple[str, Robots2]] = []
         rules = SILENT_ROBOTS2
         url: str | None = robots2_url(site)
         while self._variant and url is not None:  # without a category it is off
-            file = self._usable(url)
-            if file is None:
-                break
-            files.append((url, file))
+            need = None if job is None else self.need(job, url)
+            held = self.held_of(url)
+            if need is not None or held.value is None or is_lost_for_good(held, self._now()):
+                return rules, need
+            files.append((url, held.value))
             rules, url = robots2_chain(files)
-        return rules, url
+        return rules, None
 
 
 def robots2_url(site: str) -> str:
@@ -7629,10 +7614,9 @@ class Bot(Fetcher):
     def _robots2_gate(self, job: Job, use: str = "") -> GateAnswer:
         """What robots2.txt closes, or wants to be asked for first: a request, or a use."""
         site = job.site
-        need = self._robots2.need_of(job, site)
+        robots2, need = self._robots2.chain_of(site, job)
         if need is not None:
             return need
-        robots2 = self._robots2.rules_of(site)
         target = path_and_query(job.wire)
         ruling = robots2_use(robots2, target, use) if use else robots2_gate(robots2, target)
         if ruling.decision == "denied":
