@@ -10650,9 +10650,9 @@ class TestReadme:
         assert call(*words_of(here)).code == 3 and len(served.asked(BOT_PAGE)) == 2
 
     def test_an_mcp_client_starts_the_server_in_both_eras(self, tmp_path):
-        (server,) = json.loads(block("json"))["mcpServers"].values()
+        (server,) = json.loads(block("json", "mcpServers"))["mcpServers"].values()
         assert server["command"] == "python3" and list(server["env"]) == ["PYTHONPATH"]
-        stateless, *handshakes = re.findall(r"20\d\d-\d\d-\d\d", README.split("## In a harness")[1])
+        stateless, *handshakes = re.findall(r"20\d\d-\d\d-\d\d", README.split("## In a ")[1])
         meta = {"protocolVersion": stateless, "clientCapabilities": {}}
         meta = {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}
         lines = [{"id": 0, "method": "server/discover", "params": {"_meta": meta}}]
@@ -10679,7 +10679,7 @@ class TestReadme:
         assert capsys.readouterr().out.endswith(" False\n")
 
     def test_the_library(self, served, capsys):
-        exec(block("python", "may_fetch"), {})
+        exec(block("python", "wait=False"), {})
         lines = capsys.readouterr().out.split("\n")
         assert lines[:2] == ["allowed", "fetched 200 Walsh Research Bot 1042"]
         assert any(line.startswith("denied http://example.com/ ") for line in lines)
@@ -10699,26 +10699,42 @@ class TestReadme:
         assert capsys.readouterr().out == "A page\n"
         assert {hit.headers["User-Agent"] for hit in world.hits} == {wr.USER_AGENT}
 
-    def test_a_sandbox_for_ones_own_tests(self, monkeypatch):
-        monkeypatch.setattr(wr, "MIN_REQUEST_INTERVAL", 0.1)
-        names = {"walsh_research": wr}
-        head, colon, body = inline("Sandbox() as").partition(": ")
-        page = "names['found'] = bot.may_fetch(site.origin + '/', wait=False), list(site.hits)"
-        exec(f"{head}{colon}\n    {body}\n    {page}", {**names, "names": names})
-        decision, hits = names["found"]
-        assert decision and [hit.path for hit in hits] == [LIST_PATH, "/robots.txt"]
+    def test_a_sandbox_for_ones_own_tests(self, capsys):
+        exec(block("python", "VirtualClock"), {})
+        told, _, paths = capsys.readouterr().out.partition("] [")
+        assert told == "['fetched', 'denied'" and "'/news'" in paths and "'/denied'" not in paths
 
-    def test_permission_for_a_client_of_ones_own(self, served):
+    def test_a_client_of_ones_own_asks_first_and_reports_what_it_heard(self, served):
         asked = []
+
+        def get(url, headers, allow_redirects):
+            asked.append((url, headers, allow_redirects))
+            return types.SimpleNamespace(status_code=429, headers={"retry-after": "600"})
+
         with wr.Bot() as bot:
-            for url in (BOT_PAGE, "http://example.com/"):
-                client = types.SimpleNamespace(get=asked.append)
-                exec(inline("requests.get"), {"bot": bot, "url": url, "requests": client})
-        assert asked == [BOT_PAGE]
+            for url in (BOT_PAGE, BOT_PAGE + "more", "http://example.com/"):
+                names = {"bot": bot, "url": url, "requests": types.SimpleNamespace(get=get)}
+                exec(block("python", "requests.get"), {**names, "walsh_research": wr})
+            held = bot.may_fetch(BOT_PAGE, wait=False)
+        assert asked == [(BOT_PAGE, {"User-Agent": wr.USER_AGENT}, False)]
+        assert held.gate == "R5" and 595 < held.retry_at - served.at <= 600
+
+    def test_a_list_of_ones_own_is_adopted_and_checked(self):
+        document = json.loads(block("json", "blocked"))
+        held = wr.Blocklist.from_document(document)
+        assert len(held) == 1 and held.blocks("www.payroll.corp.test") and not held.warnings
+        assert held.refresh_seconds == 3600
+        for name, value in {"blocked": [{}], "contract": "walsh-research-blocklist/v1.x"}.items():
+            with pytest.raises(wr.BlocklistRejected):
+                wr.Blocklist.from_document({**document, name: value})
 
     def test_the_feed_watcher_tells_each_item_once(self, served, capsys):
         program = block("python", "parse_feed")
-        for shown in (" One https://wal.sh/1\n", ""):
+        for number, shown in enumerate((" One https://wal.sh/1\n", "", " One https://wal.sh/2\n")):
+            body = FEED_BODY if number < 2 else FEED_BODY.replace("1</", "2</")
+            served.web[README_FEED] = answer(body, etag=f'"{number // 2}"', content_type="text/xml")
+            assert wr.Bot().fetch(README_FEED).ok  # at the prompt, which is another reader
+            served.at += 7200.0
             exec(program, {})
             assert capsys.readouterr().out == shown
             served.at += 7200.0
@@ -10733,22 +10749,14 @@ class TestReadme:
         assert done.code == 3 and len(outcomes) == 2
 
     def test_on_a_cluster(self, served):
-        def parallelize(parts, count):
-            assert len(parts) == count
-
-            def flat_map(work):
-                found = [item for part in parts for item in work(part)]
-                return types.SimpleNamespace(collect=lambda: found)
-
-            return types.SimpleNamespace(flatMap=flat_map)
-
-        shipped = []
-        cluster = {"addPyFile": shipped.append, "defaultParallelism": 3}
-        sc = types.SimpleNamespace(parallelize=parallelize, **cluster)
-        names = {"sc": sc}
-        exec(block("python", "sc."), names)
-        assert shipped == ["walsh_research.py"]
-        assert sorted(item["outcome"] for item in names["results"]) == ["denied", "fetched"]
+        urls = wr.read_targets("targets.txt")
+        names = {"walsh_research": wr, "urls": urls, "bot": wr.Bot()}
+        exec(inline("split_by_host"), names)
+        names["result"] = [
+            eval(inline("bot.run(part)"), {**names, "part": p}) for p in names["parts"]
+        ]
+        outcomes = [item["outcome"] for part in names["result"] for item in part]
+        assert sorted(outcomes) == ["denied", "fetched"] and len(names["parts"]) == 2
 
     def test_results_as_a_table_and_as_a_page(self, served, tmp_path):
         (tmp_path / "results.jsonl").write_text(call("--json", "--input", "targets.txt").out)
