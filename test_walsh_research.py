@@ -729,8 +729,8 @@ R3 the robots.txt of a listed host is asked | in CANONICAL_KINDS:
   => in (*CANONICAL_KINDS, "robots"):
 R3 a thousand entries | checked_entries(document, schema)): => checked_entries(document, schema)[:1000]):
 R3b a list that is lost opens the gate | if store.is_lost(): => if False:
-R3c required is not checked | return all(name in value for name in names) => return True
-R3c items are not checked | yield (number,), schema["items"], => yield (number,), True,
+R3c required is not checked | all(name in value for name in names) => True
+R3c items are not checked | all(part.check(item, number) for => all(True for
 R3c majors 0 and 3 | lazy_re(BLOCKLIST_CONTRACT + => lazy_re(BLOCKLIST_CONTRACT[:-1] + "[013]" +
 R5 no back-off after 429 | BACKOFF_STATUSES = (429, 503) => BACKOFF_STATUSES = (503,)
 R5 no back-off at a hop | if answer.status in BACKOFF_STATUSES:
@@ -774,9 +774,8 @@ R3 robots.txt first | for gate in gates: => for gate in gates[-2:-1] + gates[:-2
 R3 a week where no refresh is named | "refresh", BLOCKLIST_REFRESH => "refresh", "P7D"
 R3 a day whatever refresh is named | else blocklist.refresh_seconds => else 86400.0
 R3a an apex is not listed | in self._rows:  # R3a => in self._rows and domain.count(".") > 1:  # R3a
-R3a a final dot | .rstrip(HOST_PADDING) => .rstrip()
 R3a IDN is not folded | if "xn--" in name or not name.isascii(): => if False:
-R3a ports stay | host.lower().partition(":")[0] => host.lower()
+R3a ports stay | PORT.sub("", host.lower()) => host.lower()
 R3b a stale list is not loaded | if entry is None:\n                continue
   => if entry is None or entry["fetched_at"] < self._now() - 86400:\n                continue
 R3b what failed is gone | return held._replace(  # R3b => return held._replace(value=None)._replace(  # R3b
@@ -1769,39 +1768,51 @@ class TestR3a:
         assert "981 more entries" in held.warnings[-1]
         assert adopted("example.com").warnings == ()
 
-    @pytest.mark.parametrize("mark", ["\u200e", "\u202a", "\u2066", "\ufeff", "\u00ad"], ids=ascii)
-    def test_a_mark_that_prints_as_nothing_hides_no_domain(self, mark):
-        for listed in (f"{mark}example.com", f" {mark} Example{mark}.com{mark}. "):
-            held = adopted(listed)
-            assert held.blocks("www.example.com") and not held.warnings
-
-    @pytest.mark.parametrize(
-        "listed",
-        (
-            "example.com;|'example.com'|\"example.com\"|<example.com>|\u201cexample.com\u201d|"
-            "(example.com)|\u200e(example.com),|http:example.com|HTTPS:\\\\example.com|"
-            "https:/example.com/a|example.com:a|(https://example.com/a)|'http:example.com'|"
-            "> https://example.com/"
-        ).split("|"),
+    @given(
+        "entry",
+        *(
+            "example[.]com|hxxp://example[.]com/|example[dot]com|example.com]|example.com\xae|example.com\xb2|"
+            "example.com\u2122|user@example.com|me:pw@example.com|http://example.com:8080/path|"
+            "example.com;|'example.com'|<example.com>|\u201cexample.com\u201d|(example.com),|"
+            "http:example.com|HTTPS:\\\\example.com|https:/example.com/a|> https://example.com/|"
+            "-example.com|\xb7example.com|\u2022 example.com|__example.com__|"
+            "https%3A%2F%2Fexample.com%2F|a.*.example.com|see Example.COM.|a,example.com|"
+            "fe:ed:example.com|a\u2026example.com|a\u201cexample.com|\u2488.example.com.x"
+        ).split("|")[:-1],
         ids=ascii,
     )
-    def test_what_was_pasted_around_a_domain_is_told_and_the_domain_is_blocked(self, listed):
-        held = adopted("other.test", listed)
-        assert held.blocks("www.example.com")
+    def test_a_host_that_stands_in_an_entry_is_blocked_and_told(self, entry):
+        held = adopted("other.test", entry)
+        assert held.blocks("www.example.com") and not held.blocks("com")
         [warning] = held.warnings
         assert "/blocked/1: " in warning and "example.com" in warning and is_one_line(warning)
 
-    @given("listed", "a;b.test", "a(b).test", "a\u2026b.test", "a\u201cb.test", "a+b.test")
-    def test_punctuation_within_a_domain_is_told(self, listed):
-        assert "/blocked/0: " in adopted(listed).warnings[0]
+    def test_white_space_of_any_kind_and_marks_around_a_domain_hide_none(self):
+        marks = [chr(point) for point in range(sys.maxunicode + 1) if chr(point).isspace()]
+        marks += "\u200b\u200e\u202a\u2060\u2066\ufeff\u00ad\u180e\u2800\u3164\ufe0f\ufffc"
+        assert len(marks) > 35
+        for mark in marks:
+            for entry in (f"{mark}Example.com", f"example.com{mark}", f"{mark}example.com.{mark}"):
+                held = adopted(entry)
+                assert held.blocks("www.example.com"), ascii(entry)
+                assert held.warnings or unicodedata.category(mark) in ("Cf", "Mn"), ascii(entry)
+        assert adopted("exam\u200eple.com").blocks("example.com")
 
-    @pytest.mark.parametrize(
+    def test_all_hosts_of_an_entry_are_blocked(self):
+        entry = '"a.test", b.test\xa0and http://[2001:db8::1]:80/, 192.0.2.1 or \u3010c.test\u3011'
+        held = adopted(entry)
+        hosts = ["a.test", "b.test", "c.test", "[2001:db8::1]", "192.0.2.1"]
+        assert all(held.blocks(host).domain == entry for host in hosts) and len(held) == 5
+        [warning] = held.warnings
+        assert "a.test, b.test" in warning.replace("[2001:db8::1], ", "") and is_one_line(warning)
+
+    @given(
         "listed",
-        (
-            "a-b_c.test *.b.test:443 https://me@b.test:80/x;y?(z)=1 [2001:db8::1]:443 2001:db8::1 "
-            "l\xb7l.test \u30a2\u30fb\u30a2.test \u0939\u093f\u0928\u094d\u0926\u0940.test "
-            "a\u3002test\uff61 192.0.2.1:80"
-        ).split(),
+        *(
+            "a-b_c.test|*.b.test|example.com.|EXAMPLE.com|xn--bcher-kva.test|B\xfccher.test|"
+            "2001:db8::1|192.0.2.1|intranet|l\xb7l.test|\u30a2\u30fb\u30a2.test|i\u2764.test|"
+            "\u0939\u093f\u0928\u094d\u0926\u0940.test|a\u3002test"
+        ).split("|"),
         ids=ascii,
     )
     def test_what_a_domain_may_have_is_told_nobody(self, listed):
@@ -1843,7 +1854,7 @@ class TestR3a:
             except ValueError:  # section 4 refuses it
                 continue
         held = adopted(*asked)
-        assert len(held) == len(asked) > 4000
+        assert len(held) >= len(asked) > 4000
         for host, key in asked.items():
             assert held.blocks(key).domain == host, ascii(host)
 
@@ -1879,7 +1890,7 @@ class TestR3a:
     )
     def test_a_host_of_any_length_is_answered_at_once(self, host):
         began = time.process_time()
-        assert adopted("example.com").blocks(host + "example.com") or host[1] in "/:"
+        assert adopted("example.com").blocks(host + "example.com") or host[1] in "/:@"
         assert len(adopted(host)) <= 1
         assert time.process_time() - began < 2
 
@@ -2087,7 +2098,7 @@ class TestR3c:
         ("a domain is a number", {"blocked": [{"domain": 1}]}, "/blocked/0: domain is 1"),
         ("a later entry", {"blocked": [{"domain": "a.b"}, {}]}, "/blocked/1: domain"),
         ("the schema fails", {"schema": {"required": ["no"]}}, "validation: /: required"),
-        ("no such assertion", {"schema": {"unevaluatedItems": False}}, "validation: it is"),
+        ("no such assertion", {"schema": {"if": False}}, "validation: it is.* if: False"),
         ("a malformed schema", {"schema": {"type": 1}}, "validation: it is"),
         ("an endless schema", {"schema": {"$ref": "#"}}, r"validation: /: \$ref: leads back to"),
         ("a pattern", {"schema": {"pattern": "\\p{L}"}}, "validation: it is malformed.* pattern"),
@@ -2144,35 +2155,45 @@ EMOJI = "\U0001f600"
 
 # Values that a keyword cannot have, or that are not implemented.
 REFUSED_VALUES = {
-    "unevaluatedItems": [True],
-    "unevaluatedProperties": [False],
-    "$vocabulary": [{}],
-    "$dynamicRef": ["#a"],
-    "$recursiveRef": ["#"],
     "$schema": ["http://json-schema.org/draft-07/schema#"],
-    "$ref": ["https://x.test/s", "#/nowhere", "#nowhere"],
-    "$id": [1],
-    "$anchor": [1],
-    "$defs": [{"unused": {"minimum": "1"}}],
-    "type": ["text", [], ["null", "null"]],
+    "$ref": ["https://x.test/s", "#/nowhere", "#nowhere", 1],
+    "$defs": [{"unused": {"minimum": "1"}}, 1],
+    "type": ["text", ["null", "text"], [{}], []],
     "enum": [1],
-    "minimum": ["1"],
-    "multipleOf": [0, float("inf")],
-    "minLength": [-1],
+    "minimum": ["1", True],
+    "minLength": ["1", -1],
     "pattern": [1, "("],
     "maxItems": [1.5],
     "uniqueItems": [1],
     "items": [[{}]],
-    "prefixItems": [[]],
-    "required": ["a", ["a", "a"]],
-    "dependentRequired": [{"a": "b"}],
+    "required": ["a", [1]],
     "patternProperties": [{"[": {}}],
+    "additionalProperties": [1],
     "properties": [{"a": 1}, {"a": {"$id": "x"}}, {"a": {"items": {"not": {"type": 1}}}}],
-    "allOf": [[]],
+    "allOf": [{}, []],
+    # What else Draft 2020-12 asserts.
+    "exclusiveMinimum": [1],
+    "exclusiveMaximum": [1],
+    "multipleOf": [1],
+    "prefixItems": [[True]],
+    "contains": [True],
+    "minContains": [1],
+    "maxContains": [1],
+    "minProperties": [1],
+    "maxProperties": [1],
+    "propertyNames": [True],
+    "dependentRequired": [{}],
+    "dependentSchemas": [{}],
+    "if": [True],
+    "then": [True],
+    "else": [True],
+    "unevaluatedItems": [True],
+    "unevaluatedProperties": [False],
+    "$dynamicRef": ["#a"],
 }
 REFUSED_SCHEMAS = [{word: value} for word, values in REFUSED_VALUES.items() for value in values]
 REFUSED_SCHEMAS += [{"$ref": "#/$defs", "$defs": {}}, {"$ref": "#/x", "x": {}}]
-REFUSED_SCHEMAS += [{"$ref": "#/const", "const": {}}, {"$anchor": "a", "not": {"$anchor": "a"}}]
+REFUSED_SCHEMAS += [{"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}}]
 REFUSED_SCHEMAS += [None, [], 1, "x"]
 
 
@@ -2191,39 +2212,26 @@ class TestSchema:
         ("true is not 1", {"const": {"a": [1]}}, {"a": [True]}, " const"),
         ("minimum", {"minimum": 2}, 1.9, " minimum"),
         ("maximum", {"maximum": 2}, 10**5000, " maximum"),
-        ("exclusiveMinimum", {"exclusiveMinimum": 2}, 2, " exclusiveMinimum"),
-        ("exclusiveMaximum", {"exclusiveMaximum": 2}, 2, " exclusiveMaximum"),
-        ("multipleOf", {"multipleOf": 0.01}, 0.075, " multipleOf"),
-        ("infinity", {"multipleOf": 1}, float("inf"), " multipleOf"),
         ("minLength", {"minLength": 2}, EMOJI, " minLength"),
         ("maxLength", {"maxLength": 1}, "ab", " maxLength"),
         ("pattern", {"pattern": "^a"}, "ba", " pattern"),
         ("minItems", {"minItems": 1}, [], " minItems"),
         ("maxItems", {"maxItems": 1}, [1, 2], " maxItems"),
         ("uniqueItems", {"uniqueItems": True}, [{"a": 1}, {"a": 1.0}], " uniqueItems"),
-        ("contains", {"contains": {"const": 1}}, [2], " contains"),
-        ("minContains", {"contains": True, "minContains": 2}, [1], " contains"),
-        ("maxContains", {"contains": True, "maxContains": 1}, [1, 2], " contains"),
-        ("prefixItems", {"prefixItems": [True, {"type": "null"}]}, [1, 2], "/1 type"),
-        ("items", {"prefixItems": [True], "items": False}, [1, 2], "/1 items"),
-        ("minProperties", {"minProperties": 1}, {}, " minProperties"),
-        ("maxProperties", {"maxProperties": 1}, {"a": 1, "b": 1}, " maxProperties"),
+        ("items", {"items": {"maximum": 1}}, [1, 2], "/1 maximum"),
+        ("no items", {"items": False}, [1], "/0 items"),
         ("required", {"items": {"required": ["b"]}}, [{"a": 1}], "/0 required"),
         ("properties", {"properties": {"a/b~": {"type": "null"}}}, {"a/b~": 1}, "/a~1b~0 type"),
         ("some properties", {"patternProperties": {"a": False}}, {"a": 1}, "/a patternProperties"),
         ("other properties", {"additionalProperties": False}, {"b": 2}, "/b additionalProperties"),
-        ("propertyNames", {"propertyNames": {"maxLength": 1}}, {"ab": 1}, " propertyNames"),
-        ("dependentRequired", {"dependentRequired": {"a": ["b"]}}, {"a": 1}, " dependentRequired"),
-        ("dependentSchemas", {"dependentSchemas": {"a": {"type": "null"}}}, {"a": 1}, " type"),
         ("allOf", {"allOf": [True, {"type": "null"}]}, 1, " type"),
         ("anyOf", {"anyOf": [{"type": "null"}, {"minimum": 2}]}, 1, " anyOf"),
         ("oneOf", {"oneOf": [True, {"minimum": 1}]}, 1, " oneOf"),
         ("not", {"not": {"type": "integer"}}, 1, " not"),
-        ("then", {"if": {"type": "integer"}, "then": {"minimum": 2}}, 1, " minimum"),
-        ("else", {"if": {"type": "null"}, "else": {"minimum": 2}}, 1, " minimum"),
         ("$ref itself", {"$ref": "#/$defs/n", "$defs": {"n": {"type": "null"}}}, 1, " type"),
         ("$ref below", {"type": "array", "items": {"$ref": "#"}}, [[], [[5]]], "/1/0/0 type"),
         ("an escaped $ref", {"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": False}}, 1, " $ref"),
+        ("a long text", {"items": {"pattern": "a"}}, ["a" * 2049], "/0 pattern"),
     )
     def test_what_does_not_hold_names_pointer_and_keyword(self, schema, instance, found):
         with pytest.raises(wr.SchemaViolation) as caught:
@@ -2234,16 +2242,14 @@ class TestSchema:
     @given_rows(
         "schema, instance",
         ("true", True, None),
-        ("a long integer", {"type": "integer", "multipleOf": 0.5, "minimum": 0}, 10**5000),
+        ("a long integer", {"type": "integer", "minimum": 0}, 10**5000),
         ("other types", {"minimum": 9, "minLength": 9, "minItems": 9, "required": ["a"]}, None),
         ("true is no number to compare", {"minimum": 9}, True),
         ("order of members", {"const": {"a": 1, "b": [None]}}, {"b": [None], "a": 1.0}),
         ("unique", {"uniqueItems": True}, [1, True, "1", [1], [True], {}, []]),
         ("not unique, not wanted", {"uniqueItems": False}, [1, 1]),
-        ("no contains", {"minContains": 2, "then": False, "else": False}, []),
         ("annotations", {"format": "email", "contentEncoding": "x", "x": {"type": 1}}, "x"),
-        ("$schema", {"$schema": "https://json-schema.org/draft/2020-12/schema#"}, 1),
-        ("definitions", {"definitions": {"a": True}, "$ref": "#/definitions/a"}, 1),
+        ("$schema", {"$schema": "https://json-schema.org/draft/2020-12/schema#", "$id": "x"}, 1),
         ("a $ref that descends", {"properties": {"a": {"$ref": "#"}}}, {"a": {"a": {}}}),
         ("a name that is a keyword", {"properties": {"$ref": {"type": "integer"}}}, {"$ref": 1}),
         ("a longer text than is matched", {"items": {"maxLength": 5000}}, ["a" * 5000]),
@@ -2251,34 +2257,13 @@ class TestSchema:
     def test_what_holds_is_None(self, schema, instance):
         assert wr.validate(instance, schema) is None
 
-    @given(
-        "own, reference, is_own",
-        ("https://wal.sh/x/list.json", "list.json#/$defs/n", True),
-        ("https://wal.sh/x/list.json", "../x/./list.json#n", True),
-        ("https://wal.sh/x/list.json#", "https://wal.sh/x/list.json#n", True),
-        ("list.json", "list.json#n", True),
-        ("urn:uuid:1", "urn:uuid:1#n", True),
-        ("urn:uuid:1", "#n", True),
-        ("https://wal.sh/x/list.json", "/list.json#n", False),
-        ("https://wal.sh/x/list.json", "http://wal.sh/x/list.json#n", False),
-        ("urn:uuid:1", "urn:uuid:2#n", False),
-        ("https://wal.sh/x/list.json", "http://[x#n", False),
-    )
-    def test_a_ref_may_name_the_schemas_own_id(self, own, reference, is_own):
-        null = {"$anchor": "n", "type": "null"}
-        schema = {"$id": own, "items": {"$ref": reference}, "$defs": {"n": null}}
-        if is_own:
-            assert is_valid([None], schema) and not is_valid([1], schema)
-        else:
-            with pytest.raises(wr.UnsupportedSchema):
-                wr.validate([None], schema)
-
     @pytest.mark.parametrize("schema", REFUSED_SCHEMAS, ids=str)
     def test_what_is_not_implemented_or_malformed_is_refused_whatever_the_instance(self, schema):
         for instance in (None, {}, [], 1, "x"):
-            with pytest.raises(wr.UnsupportedSchema) as caught:
-                wr.validate(instance, schema)
-            assert is_one_line(str(caught.value))
+            for whole in (schema, {"items": {"anyOf": [True, schema]}}):
+                with pytest.raises(wr.UnsupportedSchema) as caught:
+                    wr.validate(instance, whole)
+                assert is_one_line(str(caught.value))
 
     @given(
         "pattern, yes, no",
@@ -2341,11 +2326,11 @@ class TestSchema:
     @given_rows(
         "instance, schema, does_hold",
         ("depth that no one looks at", nested(20_000), {"items": {"maxItems": 1}}, True),
-        ("depth", nested(20_000), {"type": "array", "items": {"$ref": "#"}}, False),
+        ("depth", nested(200_000), {"type": "array", "items": {"$ref": "#"}}, False),
         ("depth and not", nested(20_000), {"not": {"items": {"$ref": "#"}}}, False),
         ("depth and uniqueItems", nested(20_000), {"uniqueItems": True}, False),
         ("deep const", 1, {"const": nested(20_000)}, False),
-        ("objects", [{"a": n} for n in range(30_000)], {"uniqueItems": True}, True),
+        ("objects", [{"a": n} for n in range(100_000)], {"uniqueItems": True}, True),
         ("equal hashes", [n * (2**61 - 1) for n in range(30_000)], {"uniqueItems": True}, True),
         (
             "members",
@@ -2366,9 +2351,7 @@ class TestSchema:
         {"not": {"$ref": "#"}},
         {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]},
         {"oneOf": [{"$ref": "#"}, True]},
-        {"if": {"$ref": "#"}},
-        {"dependentSchemas": {"x": {"$ref": "#"}}},
-        {"$ref": "#a", "$defs": {"a": {"$anchor": "a", "anyOf": [{"$ref": "#"}]}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#"}]}}},
         ids=str,
     )
     def test_a_ref_that_leads_back_to_itself_passes_nothing(self, schema):
@@ -2397,6 +2380,7 @@ class TestSchema:
             (1, {"$ref": name}),
             (1, {"pattern": "(" + name}),
             (1, {"$schema": name}),
+            (1, {name: {}, "not": {name: {}, "properties": {name: name}}}),
         ):
             with pytest.raises(ValueError) as caught:
                 wr.validate(instance, schema)
@@ -2455,9 +2439,8 @@ class TestSchema:
         dice = random.Random("schemas")
         atoms = [0, 1.5, "a", "#", "^a", True, None, [], {}, ["a"], [{}], {"a": {}}, {"a": ["a"]}]
         words = (
-            "type enum minimum multipleOf pattern items prefixItems $ref contains required "
-            "properties patternProperties anyOf if then dependentRequired dependentSchemas $defs "
-            "$anchor $id not oneOf"
+            "type enum minimum pattern items $ref required properties patternProperties "
+            "additionalProperties anyOf if $defs $id not oneOf"
         ).split()
         outcomes = set()
         for _ in range(1500):
@@ -10721,9 +10704,9 @@ class TestReadme:
         assert call(*words_of(here)).code == 3 and len(served.asked(BOT_PAGE)) == 2
 
     def test_an_mcp_client_starts_the_server_in_both_eras(self, tmp_path):
-        (server,) = json.loads(block("json"))["mcpServers"].values()
+        (server,) = json.loads(block("json", "mcpServers"))["mcpServers"].values()
         assert server["command"] == "python3" and list(server["env"]) == ["PYTHONPATH"]
-        stateless, *handshakes = re.findall(r"20\d\d-\d\d-\d\d", README.split("## In a harness")[1])
+        stateless, *handshakes = re.findall(r"20\d\d-\d\d-\d\d", README.split("## In a ")[1])
         meta = {"protocolVersion": stateless, "clientCapabilities": {}}
         meta = {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}
         lines = [{"id": 0, "method": "server/discover", "params": {"_meta": meta}}]
@@ -10750,7 +10733,7 @@ class TestReadme:
         assert capsys.readouterr().out.endswith(" False\n")
 
     def test_the_library(self, served, capsys):
-        exec(block("python", "may_fetch"), {})
+        exec(block("python", "wait=False"), {})
         lines = capsys.readouterr().out.split("\n")
         assert lines[:2] == ["allowed", "fetched 200 Walsh Research Bot 1042"]
         assert any(line.startswith("denied http://example.com/ ") for line in lines)
@@ -10770,26 +10753,42 @@ class TestReadme:
         assert capsys.readouterr().out == "A page\n"
         assert {hit.headers["User-Agent"] for hit in world.hits} == {wr.USER_AGENT}
 
-    def test_a_sandbox_for_ones_own_tests(self, monkeypatch):
-        monkeypatch.setattr(wr, "MIN_REQUEST_INTERVAL", 0.1)
-        names = {"walsh_research": wr}
-        head, colon, body = inline("Sandbox() as").partition(": ")
-        page = "names['found'] = bot.may_fetch(site.origin + '/', wait=False), list(site.hits)"
-        exec(f"{head}{colon}\n    {body}\n    {page}", {**names, "names": names})
-        decision, hits = names["found"]
-        assert decision and [hit.path for hit in hits] == [LIST_PATH, "/robots.txt"]
+    def test_a_sandbox_for_ones_own_tests(self, capsys):
+        exec(block("python", "VirtualClock"), {})
+        told, _, paths = capsys.readouterr().out.partition("] [")
+        assert told == "['fetched', 'denied'" and "'/news'" in paths and "'/denied'" not in paths
 
-    def test_permission_for_a_client_of_ones_own(self, served):
+    def test_a_client_of_ones_own_asks_first_and_reports_what_it_heard(self, served):
         asked = []
+
+        def get(url, headers, allow_redirects):
+            asked.append((url, headers, allow_redirects))
+            return types.SimpleNamespace(status_code=429, headers={"retry-after": "600"})
+
         with wr.Bot() as bot:
-            for url in (BOT_PAGE, "http://example.com/"):
-                client = types.SimpleNamespace(get=asked.append)
-                exec(inline("requests.get"), {"bot": bot, "url": url, "requests": client})
-        assert asked == [BOT_PAGE]
+            for url in (BOT_PAGE, BOT_PAGE + "more", "http://example.com/"):
+                names = {"bot": bot, "url": url, "requests": types.SimpleNamespace(get=get)}
+                exec(block("python", "requests.get"), {**names, "walsh_research": wr})
+            held = bot.may_fetch(BOT_PAGE, wait=False)
+        assert asked == [(BOT_PAGE, {"User-Agent": wr.USER_AGENT}, False)]
+        assert held.gate == "R5" and 595 < held.retry_at - served.at <= 600
+
+    def test_a_list_of_ones_own_is_adopted_and_checked(self):
+        document = json.loads(block("json", "blocked"))
+        held = wr.Blocklist.from_document(document)
+        assert len(held) == 1 and held.blocks("www.payroll.corp.test") and not held.warnings
+        assert held.refresh_seconds == 3600
+        for name, value in {"blocked": [{}], "contract": "walsh-research-blocklist/v1.x"}.items():
+            with pytest.raises(wr.BlocklistRejected):
+                wr.Blocklist.from_document({**document, name: value})
 
     def test_the_feed_watcher_tells_each_item_once(self, served, capsys):
         program = block("python", "parse_feed")
-        for shown in (" One https://wal.sh/1\n", ""):
+        for number, shown in enumerate((" One https://wal.sh/1\n", "", " One https://wal.sh/2\n")):
+            body = FEED_BODY if number < 2 else FEED_BODY.replace("1</", "2</")
+            served.web[README_FEED] = answer(body, etag=f'"{number // 2}"', content_type="text/xml")
+            assert wr.Bot().fetch(README_FEED).ok  # at the prompt, which is another reader
+            served.at += 7200.0
             exec(program, {})
             assert capsys.readouterr().out == shown
             served.at += 7200.0
@@ -10804,22 +10803,14 @@ class TestReadme:
         assert done.code == 3 and len(outcomes) == 2
 
     def test_on_a_cluster(self, served):
-        def parallelize(parts, count):
-            assert len(parts) == count
-
-            def flat_map(work):
-                found = [item for part in parts for item in work(part)]
-                return types.SimpleNamespace(collect=lambda: found)
-
-            return types.SimpleNamespace(flatMap=flat_map)
-
-        shipped = []
-        cluster = {"addPyFile": shipped.append, "defaultParallelism": 3}
-        sc = types.SimpleNamespace(parallelize=parallelize, **cluster)
-        names = {"sc": sc}
-        exec(block("python", "sc."), names)
-        assert shipped == ["walsh_research.py"]
-        assert sorted(item["outcome"] for item in names["results"]) == ["denied", "fetched"]
+        urls = wr.read_targets("targets.txt")
+        names = {"walsh_research": wr, "urls": urls, "bot": wr.Bot()}
+        exec(inline("split_by_host"), names)
+        names["result"] = [
+            eval(inline("bot.run(part)"), {**names, "part": p}) for p in names["parts"]
+        ]
+        outcomes = [item["outcome"] for part in names["result"] for item in part]
+        assert sorted(outcomes) == ["denied", "fetched"] and len(names["parts"]) == 2
 
     def test_results_as_a_table_and_as_a_page(self, served, tmp_path):
         (tmp_path / "results.jsonl").write_text(call("--json", "--input", "targets.txt").out)
