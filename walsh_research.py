@@ -4466,6 +4466,7 @@ class Visit:
         """Nobody goes on with it, so nobody shall wait for its documents."""
         while self.jobs:
             self.pop()
+        self.job.answer = None  # visit and job name each other, so the body would stay for long
 
     def too_late(self) -> float:
         """How long it has taken, seconds, where that is too long for another request; else 0."""
