@@ -10554,6 +10554,7 @@ class HarnessRequest:
         self.params = message.get("params") or {}
         self.meta = self.params.get("_meta") or {}
         self.is_cancelled = threading.Event()
+        self.thread: threading.Thread | None = None
         self.began_at = self.sleeps_until = time.monotonic()
 
     def reply(self, bot: Bot | None = None) -> JsonObject:
@@ -10666,15 +10667,26 @@ class HarnessTransport(HttpTransport):
         return super().route(url)
 
 
+def start_thread(target: Callable[..., None], *arguments: Any) -> threading.Thread:
+    """OSError: no thread can be had."""
+    import threading
+
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(f"--mcp needs threads of its own: {error}") from None
+    return thread
+
+
 class McpServer(SystemClock):
     """Serves one client over two streams of bytes, and is the clock of its bot.
 
-    A thread reads lines, and answers what needs no bot. Eight others, which share the bot, take
-    the tool calls in order. The thread that called `serve` tells progress until stdin ends.
+    A thread reads lines, and answers what needs no bot. Each tool call has a thread of its own, and
+    all share the bot. The thread that called `serve` tells progress until stdin ends.
     """
 
     def __init__(self, source: Any, sink: BinaryIO, transport: HarnessTransport) -> None:
-        import queue
         import threading
 
         self._transport = transport
@@ -10682,31 +10694,21 @@ class McpServer(SystemClock):
         self._source = io.BufferedReader(getattr(source, "raw", source))
         self._sink = sink
         self._sink_lock = threading.RLock()
-        self._trouble: OSError | None = None  # of the sink
-        self._calls: list[HarnessRequest] = []  # not answered yet
-        self._queue: queue.SimpleQueue[HarnessRequest | None] = queue.SimpleQueue()
+        self._calls: list[HarnessRequest] = []  # not answered yet, the oldest first
+        self._calls_lock = threading.Lock()  # held while threads are given to them
+        self._trouble: OSError | None = None  # why it cannot go on
 
     def serve(self, bot: Bot) -> None:
         """Serves until the source ends. OSError: nobody reads, or no thread can be had."""
-        import threading
-
-        targets = [self._read_all] + MAX_CALLS_AT_ONCE * [partial(self._serve_calls, bot)]
-        reader, *workers = [threading.Thread(target=target, daemon=True) for target in targets]
-        try:
-            for thread in (*workers, reader):
-                thread.start()
-        except RuntimeError as error:
-            raise OSError(f"--mcp needs threads of its own: {error}") from None
+        reader = start_thread(self._read_all, bot)
         try:
             while reader.is_alive() and self._trouble is None:
                 reader.join(PROGRESS_SECONDS)
                 self._tell_progress()
                 drop_pages()  # R6
             ends_at = time.monotonic() + GRACE_SECONDS
-            for _ in workers:
-                self._queue.put(None)
-            for worker in workers:
-                worker.join(max(0.0, ends_at - time.monotonic()))
+            while self._calls and self._trouble is None and time.monotonic() < ends_at:
+                time.sleep(LOCK_POLL_SECONDS)
             self._transport.cancel(list(self._calls))
         finally:
             # At its end the interpreter wants the lock of stdout: nobody writes from here on.
@@ -10728,17 +10730,28 @@ class McpServer(SystemClock):
                 params = {"progressToken": token, "progress": progress, "message": said}
                 self._send({"method": "notifications/progress", "params": params})
 
-    def _serve_calls(self, bot: Bot) -> None:
-        """Serves one call after the other, on a thread of its own."""
-        for call in iter(self._queue.get, None):
-            CALL.set(call)
-            with suppress(CallCancelled):
-                leave_if_cancelled()
-                reply = call.reply(bot)
-            with self._sink_lock:
-                self._calls.remove(call)
-                if not call.is_cancelled.is_set():
-                    self._send(reply)
+    def _start_calls(self, bot: Bot) -> None:
+        """Gives a thread to each of the oldest calls; the others wait until one of these ends."""
+        with self._calls_lock:
+            oldest = self._calls[:MAX_CALLS_AT_ONCE]
+            for call in oldest:
+                try:
+                    call.thread = call.thread or start_thread(self._serve_call, bot, call)
+                except OSError as error:
+                    if call is oldest[0]:  # no other has one, which would come back here
+                        self._trouble = error
+                    return
+
+    def _serve_call(self, bot: Bot, call: HarnessRequest) -> None:
+        CALL.set(call)
+        with suppress(CallCancelled):
+            leave_if_cancelled()
+            reply = call.reply(bot)
+        with self._sink_lock:
+            self._calls.remove(call)
+            if not call.is_cancelled.is_set():
+                self._send(reply)
+        self._start_calls(bot)
 
     def sleep(self, seconds: float) -> None:
         """Waits for a call, on its thread. CallCancelled: nobody waits for that any more."""
@@ -10747,14 +10760,14 @@ class McpServer(SystemClock):
         call.is_cancelled.wait(seconds)
         leave_if_cancelled()
 
-    def _read_all(self) -> None:
+    def _read_all(self, bot: Bot) -> None:
         """Reads every line, whatever stands in it, up to the end of the stream."""
         with suppress(OSError, ValueError):  # a stream that breaks, or is closed, has ended
             for line in self._source:
                 if line.strip():
-                    self._take(line)
+                    self._take(line, bot)
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, line: bytes, bot: Bot) -> None:
         """Answers a request, or lets a tool call wait for a thread; notes what is cancelled."""
         try:
             request = HarnessRequest(line)
@@ -10768,7 +10781,7 @@ class McpServer(SystemClock):
             pass  # any other notification asks for nothing
         elif request.method == "tools/call":
             self._calls.append(request)
-            self._queue.put(request)
+            self._start_calls(bot)
         else:
             self._send(request.reply())
 
