@@ -2572,6 +2572,214 @@ class TestPlaces:
         assert set(days(world, 4, urls, max_wait=max_wait).values()) == {4}
 
 
+# A redirect, and whether it is remembered once the page behind it was fetched.
+LASTING = {
+    "301": (A, 301, B, True),
+    "308": (A, 308, B, True),
+    "302": (A, 302, B, False),
+    "303": (A, 303, B, False),
+    "307": (A, 307, B, False),
+    "http to https of its host": (HTTP, 301, A, True),
+    "https to http": (A, 301, "http://b.test/", True),
+    "http to https elsewhere": (HTTP, 301, B, False),
+    "http to http of its host": (HTTP, 308, HTTP + "x", False),
+}
+
+# What is met where a permanent redirect of A has led; what is asked that day, and the day after.
+AT_THE_END = {
+    "a page": ("x", [B], [B]),
+    "nothing new": (304, [B], [B]),
+    "another redirect": (moved("/y"), [B, B + "y"], [B, B + "y"]),
+    "an error": (500, [B], [A, B]),
+    "no answer": (wr.TransportError("reset", final=True), [B], [A, B]),
+    "429": (answer(status=429, retry_after=7000), [B], [A, B]),
+    "404": (404, [B, A, B], [A, B]),
+    "a Disallow line": (None, [], [A]),
+}
+
+
+class TestWays:
+    """What is put off behind a redirect goes on there; a permanent redirect lasts thirty days."""
+
+    @pytest.mark.parametrize("max_wait, every", [(300, 3), (1300, 1)])
+    def test_a_page_behind_two_redirects_costs_a_day_a_hop(self, world, max_wait, every):
+        world.web.update({ROBOTS: SLOW, A: moved("/1"), A + "1": moved("/2"), A + "2": "x"})
+        results = later_days(world, A, 10, max_wait=max_wait)
+        assert [result.ok for result in results] == [day % every == every - 1 for day in range(10)]
+        for result in results:
+            if result.ok:
+                assert result.redirects == [A + "1", A + "2"]
+            else:
+                assert final(result) == ("deferred", "R4") and result.status == 302
+                assert result.reason.startswith(f"at the redirect to {result.redirects[-1]}: not ")
+                assert re.search("max_wait .300 s, 60[12] would do.: 10 min between", result.reason)
+                assert result.retry_at == pytest.approx(result.at + 600, abs=1)
+        times = targets_of(world, "a.test")
+        assert len(times) == 10 * (3 if every == 1 else 1) and min(gaps(times)) >= 600
+
+    @pytest.mark.parametrize("name", LASTING)
+    def test_a_permanent_redirect_is_remembered(self, world, name):
+        here, status, there, is_kept = LASTING[name]
+        world.web.update({here: moved(there, status), there: "x", there + "robots.txt": SLOW})
+        results = later_days(world, here, 4)
+        assert results[1].ok and results[3].ok and results[3].redirects == [there]
+        later_days(world, here, 1)
+        world.forget()
+        assert later_days(world, here, 1)[0].redirects == [there]
+        asked = [url for url in world.asked() if url in (here, there)]
+        assert (asked == [there]) is is_kept and here in asked or is_kept
+
+    @pytest.mark.parametrize("name", AT_THE_END)
+    def test_a_permanent_redirect_is_forgotten_where_it_leads_to_no_good_end(self, world, name):
+        met, *wanted = AT_THE_END[name]
+        world.web.update({A: moved(B, 301), B: answer("x", etag='"1"'), B + "y": "y"})
+        assert later_days(world, A, 2)[1].ok
+        if met is None:
+            world.web[B + "robots.txt"] = CLOSED
+        else:
+            world.web[B] = met
+        for urls in wanted:
+            world.forget()
+            later_days(world, A, 1, rand=lambda: 0.0)
+            assert [url for url in world.asked() if url in (A, B, B + "y")] == urls
+
+    def test_it_lasts_thirty_days_and_ends_before_the_first_that_is_none(self, world):
+        world.web.update({A: moved(B, 301), B: moved("/x"), B + "x": "x"})
+        assert all(result.ok for result in later_days(world, A, 32))
+        days_of = {url: [round(hit.at - NOW) // 86400 for hit in world.hits if hit.url == url]
+                   for url in (A, B, B + "x")}
+        assert days_of == {A: [0, 30], B: [*range(32)], B + "x": [*range(32)]}
+
+    def test_what_a_captive_portal_answers_is_not_remembered(self, world):
+        login = "http://portal.test/login"
+        pages = {HTTP: "x", HTTP + "robots.txt": ""}
+        captive = {**dict.fromkeys(pages, moved(login, 301)), login: "log in"}
+        world.web.update(captive)
+        assert world.bot().fetch(HTTP).body == b"log in"
+        world.at += DAY
+        world.forget()
+        world.web.update(pages)
+        result = world.bot().fetch(HTTP)
+        assert result.ok and not result.redirects and not world.asked("portal")
+
+    def put_off(self, world, **pages):
+        """A leads to B's page x, where another target has just been: it is put off there."""
+        world.web.update({A: moved(B + "x"), B: "b", B + "x": "x", B + "robots.txt": SLOW})
+        bot = world.bot()
+        assert bot.fetch(B).ok and final(bot.fetch(A)) == ("deferred", "R4")
+        world.forget()
+
+    @given(
+        "listed, robots, gate",
+        ("b.test", SLOW, "R3"),
+        ("a.test", SLOW, "R3"),
+        ("c.test", CLOSED, "R2"),
+        ids=["the hop's host opts out", "the declared host opts out", "a Disallow line by then"],
+    )
+    def test_where_it_goes_on_every_gate_is_asked_anew(self, world, listed, robots, gate):
+        self.put_off(world)
+        world.web.update({BLOCKLIST_URL: blocklist(listed), B + "robots.txt": robots})
+        world.at += DAY
+        assert final(world.bot().fetch(A)) == ("denied", gate)
+        assert not {A, B + "x"} & set(world.asked())
+        world.web.update({BLOCKLIST_URL: blocklist(), A: "at home"})
+        world.at += DAY
+        assert world.bot().fetch(A).body == b"at home", "a denial ends the way"
+
+    def test_may_fetch_is_asked_about_the_url_that_it_is_given(self, world):
+        self.put_off(world)
+        bot = world.bot()
+        assert bot.may_fetch(A, wait=False) and bot.may_fetch(B + "x", wait=False).gate == "R4"
+        assert bot.fetch(A).redirects == [B + "x"]
+
+    def test_a_site_on_the_way_that_keeps_its_pages_from_models_is_remembered(self, world):
+        world.web[ROBOTS] = "User-agent: *\nContent-Signal: ai-input=no\n"
+        self.put_off(world)
+        world.at += 700
+        result = world.bot().fetch(A)
+        assert result.ok and result.no_ai_input and A not in world.asked()
+
+    def test_a_link_that_is_pointed_elsewhere_is_met_while_its_hop_s_host_is_held(self, world):
+        world.web.update({B + "busy": answer(status=503, retry_after=40 * 86400)})
+        world.web.update({A: moved(B), WWW: "x"})
+        list(world.bot().run([B + "busy", A]))
+        world.web[A] = moved(WWW)
+        world.at += 3700
+        assert world.bot().fetch(A).redirects == [WWW]
+        assert len(world.asked(B)) == 2
+
+    @pytest.mark.parametrize("status, is_anew", [(403, True), (410, True), (429, False), (500, False)])
+    def test_a_location_that_has_expired_is_asked_for_anew_at_once(self, world, status, is_anew):
+        self.put_off(world)
+        world.web.update({A: moved(B + "y"), B + "x": status, B + "y": "y"})
+        world.at += DAY
+        result = world.bot(max_wait=700, rand=lambda: 0.0).fetch(A)
+        pages = [url for url in world.asked() if "robots" not in url and "wal.sh" not in url]
+        if is_anew:
+            assert result.body == b"y" and pages == [B + "x", A, B + "y"]
+        else:
+            assert not result.ok and set(pages) == {B + "x"}
+            world.at += DAY
+            assert world.bot().fetch(A).redirects == [B + "y"], "its end ends the way"
+        assert min(gaps(targets_of(world, "b.test"))) >= 600 or not is_anew
+
+    def test_circles_and_the_ten_redirects_count_over_all_days(self, world):
+        world.web.update({f"{A}{n}": moved(f"/{n + 1}") for n in range(20)})
+        world.web.update({ROBOTS: SLOW, B + "0": moved("/1"), B + "1": moved("/0")})
+        world.web[B + "robots.txt"] = SLOW
+        results = later_days(world, A + "0", 12)
+        assert [final(result) for result in results[:10]] == [("deferred", "R4")] * 10
+        assert "more than 10 redirects" in results[10].reason and len(results[10].redirects) == 10
+        assert results[11].redirects == [A + "1"]
+        results = later_days(world, B + "0", 2)
+        assert results[1].outcome == "failed" and "circle" in results[1].reason
+
+    def test_who_breaks_off_at_each_result_goes_on_all_the_same(self, world):
+        world.web.update({ROBOTS: SLOW, A: moved("/x"), A + "x": "x"})
+        seen = []
+        for _ in range(4):
+            for result in world.bot().run([A]):
+                seen.append(result.outcome)
+                break
+            world.at += DAY
+        assert seen == ["deferred", "fetched"] * 2
+
+    def test_a_ring_of_hosts_starves_nobody(self, world):
+        urls = [f"https://h{number}.test/" for number in range(4)]
+        for url, following in zip(urls, urls[1:] + urls[:1]):
+            world.web.update({url: moved(following + "x"), url + "x": "x"})
+            world.web[url + "robots.txt"] = SLOW
+        assert min(days(world, 12, urls).values()) >= 5
+
+    @pytest.mark.parametrize("crawl_delay", [DAY, 3 * DAY])
+    def test_a_crawl_delay_of_days_is_shared_by_name_and_by_redirect(self, world, crawl_delay):
+        world.web.update({A: "x", A + "x": "y", B: moved(A + "x"), ROBOTS: slow(crawl_delay)})
+        done = days(world, 24, [A, B])
+        assert min(done.values()) >= 24 * DAY / crawl_delay // 2 and sum(done.values()) >= 8
+        assert min(gaps(targets_of(world, "a.test"))) >= crawl_delay
+
+    def test_two_processes_share_one_start_a_day(self, world):
+        world.web.update({A + "1": "x", A + "2": moved(A + "3"), A + "3": "y", ROBOTS: slow(DAY)})
+        done = Counter()
+        for day in range(12):
+            world.at = max(world.at, NOW + day * DAY)
+            runs = [world.bot().run([A + "1", A + "2"], min_age=DAY / 2) for _ in range(2)]
+            for pair in itertools.zip_longest(*runs):
+                done.update(result.url for result in pair if result is not None and result.ok)
+        assert min(done[A + "1"], done[A + "2"]) >= 3
+        assert min(gaps(targets_of(world, "a.test"))) >= DAY
+
+    @pytest.mark.parametrize("later", [-60, 0, 60])
+    def test_slow_exchanges_and_a_cron_that_drifts_lose_no_day(self, world, later):
+        page = answer("x", seconds=0.7)
+        world.web.update({ROBOTS: moved("/r")._replace(seconds=0.7), A + "x": page, A + "y": page})
+        world.web.update({A + "r": answer(SLOW, seconds=0.7)})
+        world.web[A] = moved("/x")._replace(seconds=0.7)
+        assert days(world, 12, [A, A + "y"], DAY + later) == {A: 4, A + "y": 4}
+        times = [hit.at for hit in world.hits if hit.url in (A, A + "x", A + "y")]
+        assert min(gaps(times)) >= 600
+
+
 class TestSilence:
     """Three dead targets of a host put the others off; what was answered is not dead."""
 
