@@ -883,7 +883,7 @@ ROBOTS_ANSWERS = {
     "a redirect to itself": (moved("/robots.txt"), ("fetched", None), ("fetched", None)),
     "a redirect without Location": (301, ("fetched", None), ("fetched", None)),
 }
-for place_ in ("http://10.0.0.1/r", "https://listed.test/r"):
+for place_ in ("http://10.0.0.1/r", "https://listed.test/r", "http://[::1"):
     ROBOTS_ANSWERS[place_] = moved(place_), ("fetched", None), ("deferred", "R2")
 
 
@@ -1036,6 +1036,78 @@ class TestR2:
         assert world.bot().fetch(A).gate == "R5"
         world.at = NOW + 7201
         assert world.bot().fetch(A).gate == "R2" and A not in world.asked()
+
+    @pytest.mark.parametrize("unreachable", ["allow", "defer"])
+    def test_where_no_request_for_it_can_leave_nothing_is_allowed(self, world, unreachable):
+        """Nobody was asked, so nobody allowed it; the fault may be ours."""
+        world.web.update({B: "x", B + "robots.txt": "User-agent: *\nDisallow: /private\n"})
+        for has_copy in (False, True):
+            bot = world.bot(transport=Unsent(world, "b.test"), unreachable=unreachable)
+            asked = world.at
+            result = bot.fetch(B)
+            assert final(result) == ("failed", None) and "connection refused" in result.reason
+            decision = bot.may_fetch(B, wait=False)
+            if has_copy:
+                assert decision and bot.may_fetch(B + "private").gate == "R2"
+                break
+            assert "robots.txt could not be asked for" in result.reason and not result.warnings
+            assert (result.attempts, result.verdict) == (0, "unknown_unreachable")
+            assert not decision and decision.gate == "R2"
+            assert decision.retry_at == pytest.approx(asked + 300, abs=5)
+            assert not world.asked("b.test")
+            assert world.bot(unreachable=unreachable).fetch(B).ok, "a new process asks at once"
+            world.at += DAY
+
+    def test_one_that_pushes_back_by_the_day_is_asked_no_sooner(self, world):
+        world.web.update({ROBOTS: answer(status=429, retry_after=86400), A: "x"})
+        done = days(world, 240, [A], 3600.0, unreachable="allow")
+        times = world.times(ROBOTS)
+        assert 9 <= len(times) <= 11 and min(gaps(times)) >= DAY
+        assert done[A] >= 200
+
+    def test_what_the_url_of_a_shared_file_asked_for_holds_for_all_who_lead_there(self, world):
+        homes = [HTTP, A, B, WWW]
+        world.web.update({home + "robots.txt": moved("https://r.test/r") for home in homes})
+        world.web.update({**dict.fromkeys(homes, "x")})
+        world.web["https://r.test/r"] = answer(status=429, retry_after=30)
+        done = days(world, 5, homes)
+        assert min(gaps(world.times("r.test/r"))) >= 30 and set(done.values()) == {5}
+
+    def test_one_that_failed_is_asked_once_and_holds_nobody_but_itself(self, world):
+        for robots, wait in ((503, 3600), (answer(status=429, retry_after=40), 300), (500, 300)):
+            one = World(world.folder / str(wait) / str(robots == 500))
+            one.web.update({ROBOTS: 500, A: "x"})
+            bot = one.bot()
+            assert bot.fetch(A).ok
+            one.web[ROBOTS] = robots
+            one.at += 400
+            one.forget()
+            for _ in range(7):
+                assert bot.fetch(A).ok
+                one.at += 50
+            assert one.asked().count(ROBOTS) == 1 + (wait == 300)
+            one.at += 3700
+            assert bot.fetch(A).ok and one.asked().count(ROBOTS) == 2 + (wait == 300)
+
+    def test_a_silent_one_is_asked_twice_whatever_else_a_run_does(self, world):
+        world.web.update({ROBOTS: wr.TransportError("reset"), A: "x", A + "2": "y"})
+        world.web.update({B: answer("z", seconds=3), B + "robots.txt": answer(seconds=3)})
+        results = list(world.bot(rand=lambda: 1.0).run([A, B, A + "2", B + "2"]))
+        assert len(results) == 4 and world.asked().count(ROBOTS) == 2
+
+    def test_a_target_that_is_put_off_is_not_said_to_be_allowed(self, world):
+        world.web.update({ROBOTS: 500, A: answer(status=503, retry_after=7200)})
+        bot = world.bot()
+        assert "allowed (spec 9.1.1)" in " ".join(bot.fetch(A).warnings)
+        put_off = bot.fetch(A)
+        assert final(put_off) == ("deferred", "R5") and put_off.warnings == []
+
+    def test_what_is_held_denies_at_once_whatever_the_pace(self, world):
+        urls = [A + name for name in "abxc"]
+        world.web[ROBOTS] = "User-agent: *\nDisallow: /x\nCrawl-delay: 30\n"
+        world.web.update(dict.fromkeys(urls, "x"))
+        ends = {result.url: result.at - NOW for result in world.bot().run(urls)}
+        assert ends[A + "x"] < 1 and ends[A + "c"] >= 60
 
     def test_a_robots_txt_whose_hop_came_too_late_is_not_out_of_reach(self, world):
         hop = answer(status=302, location="/r", seconds=8)
@@ -1467,6 +1539,30 @@ class TestR2d:
         times = world.times(A)[1:]
         assert gaps(times) == pytest.approx([gap] * 3, abs=0.05) and min(gaps(times)) >= gap
 
+    def test_a_start_at_the_deadline_itself_is_in_time(self, world):
+        urls = [f"{A}{number}" for number in range(6)]
+        world.web.update({ROBOTS: slow(300), **dict.fromkeys(urls, "x")})
+        assert set(outcomes(world.bot(max_wait=300).run(urls)).values()) == {"fetched"}
+        assert min(gaps(targets_of(world, "a.test"))) >= 300
+
+    @pytest.mark.parametrize("status, wait", [(503, None), (0, None), (429, 5)])
+    def test_retries_keep_it_too(self, world, status, wait):
+        busy = answer(status=status, **({"retry_after": wait} if wait else {}))
+        if not status:
+            busy = wr.TransportError("reset")
+        world.web.update({ROBOTS: slow(40), A: [busy, busy, "x"], A + "2": "y"})
+        results = list(world.bot(rand=lambda: 0.1).run([A, A + "2"]))
+        assert [result.ok for result in results] == [True, True]
+        assert min(gaps(targets_of(world, "a.test"))) >= 40
+        assert len(world.asked(A)) == 5
+
+    def test_what_another_process_reads_in_the_other_scheme_binds_a_run_under_way(self, world):
+        world.web.update({HTTP + "robots.txt": slow(30), ROBOTS: ""})
+        world.web.update({home + name: "x" for home in (HTTP, A) for name in "123"})
+        runs = [world.bot().run([home + name for name in "123"]) for home in (A, HTTP)]
+        assert all(result.ok for pair in zip(*runs) for result in pair)
+        assert min(gaps(targets_of(world, "a.test"))[1:]) >= 30
+
     def test_the_larger_crawl_delay_of_both_schemes_binds_both(self, world):
         world.web.update({A: "x", ROBOTS: slow(9), "http://a.test/": "y"})
         bot = world.bot()
@@ -1846,6 +1942,33 @@ class TestR3b:
         world.web[BLOCKLIST_URL] = blocklist("a.test")
         assert world.bot().fetch(A).ok, "the hold stands, though not for fifty years"
         world.at += 7300
+        assert world.bot().fetch(A).gate == "R3"
+
+    def test_a_refresh_is_tried_again_when_its_retry_after_says(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("a.test"), A: "x"})
+        world.bot().fetch(A)
+        world.web[BLOCKLIST_URL] = answer(status=503, retry_after=7200)
+        world.forget()
+        for number in range(2 * 144):
+            world.at = NOW + DAY + number * 600
+            assert world.bot().fetch(A).gate == "R3"
+        assert len(world.asked(BLOCKLIST_URL)) == 24
+        assert min(gaps(world.times(BLOCKLIST_URL))) >= 7200
+
+    def test_a_process_that_was_stopped_as_it_asked_defers_others_for_a_day(self, world):
+        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: "x"})
+        world.bot().fetch(A)
+        world.at = NOW + 8 * 3600
+        lines = []
+        bot = world.bot(max_wait=5, warn=lines.append)
+        with bot._cache.lock("host wal.sh"):
+            world.web[BLOCKLIST_URL] = blocklist("a.test")
+            assert final(bot.fetch(A)) == ("deferred", "R3")
+            assert bot.may_fetch(B, wait=False).gate == "R3" and not lines
+            world.at = NOW + 31 * 3600
+            assert bot.fetch(A).ok and bot.fetch(B).gate == "R3"
+            assert len(lines) == 1 and "another process is at wal.sh" in lines[0]
+        world.at += 400
         assert world.bot().fetch(A).gate == "R3"
 
     def test_while_nothing_was_held_every_process_tries(self, world):
@@ -2408,6 +2531,37 @@ class TestR4:
         world.bot().fetch(A)
         assert world.times(A)[-1] >= 20
 
+    def test_no_patience_waits_behind_a_request_of_its_own_to_that_host_alone(self, world):
+        world.web.update(dict.fromkeys([A, A + "2", B, B + "2"], "x"))
+        bot = world.bot(max_wait=0)
+        assert bot.fetch(A).ok and world.bot().fetch(B).ok
+        assert final(bot.fetch(B + "2")) == ("deferred", "R4") and world.at == NOW
+        assert bot.fetch(A + "2").ok and world.at == pytest.approx(NOW + 1, abs=0.1)
+
+    def test_who_only_looks_writes_nothing(self, world):
+        """A resident process whose clock is eight hours late looks beside one whose is right."""
+        late = World(world.folder)
+        late.at = NOW - 8 * 3600
+        late.web = world.web
+        world.web[A] = ["x", answer(status=503, retry_after=3600), "y"]
+        resident = late.bot()
+        assert resident.fetch(A).ok
+        assert final(world.bot().fetch(A)) == ("deferred", "R5")
+        files = {path: path.read_bytes() for path in world.folder.glob("*.pickle")}
+        assert resident.may_fetch(A, wait=False).gate == "R5"
+        assert files == {path: path.read_bytes() for path in world.folder.glob("*.pickle")}
+        world.at += 3000
+        assert final(world.bot().fetch(A)) == ("deferred", "R5") and world.asked(A) == [A]
+
+    def test_who_asks_under_a_late_clock_ends_no_hold(self, world):
+        late = World(world.folder)
+        late.at, late.web = NOW - 8 * 3600, world.web
+        world.web.update({A: [answer(status=503, retry_after=3600), "y"], A + "z": "z"})
+        assert final(world.bot().fetch(A)) == ("deferred", "R5")
+        assert final(late.bot().fetch(A + "z")) == ("deferred", "R5")
+        world.at += 3000
+        assert final(world.bot().fetch(A)) == ("deferred", "R5")
+
     def test_a_record_from_the_future_counts_as_now(self, world):
         world.web[A] = "x"
         world.at += 30 * DAY
@@ -2508,7 +2662,9 @@ class TestPlaces:
         assert days(world, 5, urls)[A] >= 4
 
     @pytest.mark.parametrize("is_page_first", [True, False])
-    @pytest.mark.parametrize("guests, delay, step", [(1, 3599, 3600.0), (3, 43200, DAY), (5, 600, DAY)])
+    @pytest.mark.parametrize(
+        "guests, delay, step", [(1, 3599, 3600.0), (3, 43200, DAY), (5, 600, DAY)]
+    )
     @pytest.mark.parametrize("is_shortener", [True, False])
     def test_by_name_and_by_redirect_a_slow_host_is_shared(
         self, world, guests, delay, step, is_shortener, is_page_first
@@ -2644,8 +2800,10 @@ class TestWays:
     def test_it_lasts_thirty_days_and_ends_before_the_first_that_is_none(self, world):
         world.web.update({A: moved(B, 301), B: moved("/x"), B + "x": "x"})
         assert all(result.ok for result in later_days(world, A, 32))
-        days_of = {url: [round(hit.at - NOW) // 86400 for hit in world.hits if hit.url == url]
-                   for url in (A, B, B + "x")}
+        days_of = {
+            url: [round(hit.at - NOW) // 86400 for hit in world.hits if hit.url == url]
+            for url in (A, B, B + "x")
+        }
         assert days_of == {A: [0, 30], B: [*range(32)], B + "x": [*range(32)]}
 
     def test_what_a_captive_portal_answers_is_not_remembered(self, world):
@@ -2706,7 +2864,9 @@ class TestWays:
         assert world.bot().fetch(A).redirects == [WWW]
         assert len(world.asked(B)) == 2
 
-    @pytest.mark.parametrize("status, is_anew", [(403, True), (410, True), (429, False), (500, False)])
+    @pytest.mark.parametrize(
+        "status, is_anew", [(403, True), (410, True), (429, False), (500, False)]
+    )
     def test_a_location_that_has_expired_is_asked_for_anew_at_once(self, world, status, is_anew):
         self.put_off(world)
         world.web.update({A: moved(B + "y"), B + "x": status, B + "y": "y"})
@@ -3119,6 +3279,36 @@ class TestR5:
         world.web[A] = [answer(status=503, retry_after=value), "x"]
         assert world.bot().fetch(A).ok and world.times(A)[-1] >= 90
         assert world.at - NOW < 95
+
+    @given("value", "90, 20, 90", "20, 90")
+    def test_of_several_in_one_header_the_longest_counts(self, world, value):
+        world.web[A] = [answer(status=503, retry_after=value), "x"]
+        assert world.bot().fetch(A).ok and 90 <= world.times(A)[-1] < 95
+
+    def test_a_hold_says_whose_answer_set_it_and_for_whom(self, world):
+        world.web.update({A + "busy": answer(status=503, retry_after=3600), A: "x"})
+        bot = world.bot()
+        bot.fetch(A + "busy")
+        for told in (bot.fetch(A), bot.may_fetch(A, wait=False), world.bot().fetch(A)):
+            assert "https://a.test/busy answered 503, which holds all of a.test" in told.reason
+
+    def test_what_another_client_heard_holds_the_host(self, world):
+        world.web.update({A: "x", B: "x"})
+        bot = world.bot(rand=lambda: 1.0)
+        held = []
+        for status in (503, 429, 503, 503, 503, 503, 503, 200, 503):
+            assert bot.may_fetch(A)
+            bot.heard(A, status)
+            until = bot.may_fetch(A, wait=False).retry_at
+            held.append(until and round(until - world.at))
+            world.at += (until or world.at) - world.at + 1
+        assert held == [None, 2, 4, 8, 16, 3600, 3600, None, None]  # a second is the pace's
+        for headers in ({"Retry-After": "600"}, [("retry-after", "600")]):
+            bot.heard(B, 429, headers)
+            assert final(world.bot().fetch(B)) == ("deferred", "R5")
+            world.at += 700
+        with pytest.raises(ValueError):
+            bot.heard("nonsense", 503)
 
     def test_of_several_the_longest_counts(self, world):
         headers = [("retry-after", "1"), ("retry-after", "120")]
@@ -3553,6 +3743,26 @@ class TestR7:
         assert [bot.fetch(A).outcome for _ in range(3)] == ["fetched", "unchanged", "unchanged"]
         assert world.hits[-1].headers["If-Modified-Since"] == modified
 
+    def test_a_304_that_names_another_etag_keeps_the_stored_one(self, world):
+        """Else a server that is right would say "unchanged" of a body that nobody has read."""
+        world.web[A] = [answer("x", etag='"1"'), answer(status=304, etag='"2"'), 304]
+        bot = world.bot()
+        assert [bot.fetch(A).etag for _ in range(3)] == ['"1"'] * 3
+        assert world.hits[-1].headers["If-None-Match"] == '"1"'
+
+    def test_validators_are_those_of_a_reader_and_the_floor_is_that_of_all(self, world):
+        page = answer("x", etag='"1"')
+        world.web[A] = lambda request: 304 if "If-None-Match" in request.headers else page
+        for reader, wanted in (
+            ("", "fetched"),
+            ("w", "fetched"),
+            ("w", "unchanged"),
+            ("", "unchanged"),
+        ):
+            assert outcomes(world.bot(reader=reader).run([A])) == {A: wanted}
+            assert outcomes(world.bot(reader="another").run([A])) == {A: "skipped"}
+            world.at += 3700
+
     def test_a_304_that_nobody_asked_for_is_a_failure(self, world):
         world.web[A] = 304
         assert world.bot().fetch(A).outcome == "failed"
@@ -3815,6 +4025,17 @@ class TestR10:
         world.web.update({SCHEMA_URL: 404, BLOCKLIST_URL: blocklist("b.test", schema=None)})
         assert world.bot(warn=lines.append).fetch(B).gate == "R3"
         assert "schema" in " ".join(lines)
+
+    def test_each_failure_to_refresh_it_is_logged(self, world):
+        lines = []
+        world.web.update({BLOCKLIST_URL: blocklist("b.test", schema=None), SCHEMA_URL: "{}"})
+        bot = world.bot(warn=lines.append)
+        bot.fetch(A)
+        world.web[SCHEMA_URL] = 500
+        for _ in range(16):
+            world.at += 8 * DAY
+            assert bot.fetch(B).gate == "R3"
+        assert len([line for line in lines if "R10" in line]) == 16
 
     @given("schema", 404, "", "{", "true", "[]", '{"$dynamicRef": "#x"}', '{"type": 1}')
     def test_without_a_schema_nothing_is_adopted(self, world, schema):
@@ -4316,6 +4537,20 @@ class TestR11:
         self.sweep_twice(disk)
         assert not disk.files("pace")
 
+    def test_one_run_in_the_future_ends_no_hold_and_opens_no_site(self, world):
+        world.web.update({A: answer(status=503, retry_after=40 * 86400), B: "x"})
+        world.web[B + "robots.txt"] = CLOSED
+        for day in (0, 500, 2):
+            world.at = NOW + day * DAY
+            with world.bot() as bot:
+                if day == 500:
+                    bot.fetch("https://c.test/")
+                    world.web[B + "robots.txt"] = 500
+                    continue
+                assert final(bot.fetch(A)) == ("deferred", "R5")
+                assert final(bot.fetch(B)) == ("denied", "R2")
+        assert world.asked().count(A) == 1
+
     @staticmethod
     def sweep_twice(disk):
         """Two passes a day apart: the second deletes what was old at the first."""
@@ -4505,6 +4740,29 @@ class TestGates:
         slow = bot.may_fetch(B, wait=False)
         assert slow.gate == "R4" and slow.retry_at == pytest.approx(world.at + 600, abs=1)
         assert world.at == NOW
+
+    def test_a_decision_by_what_is_held_waits_for_no_other_thread(self, world):
+        begun, may_end = threading.Event(), threading.Event()
+
+        def exchange(request):
+            begun.set()
+            assert may_end.wait(20)
+            return "x"
+
+        world.web.update({ROBOTS: RULES, A + "slow": exchange})
+        bot = world.bot()
+        bot.may_fetch(B, wait=False)
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(bot.fetch, A + "slow")
+            try:
+                assert begun.wait(20)
+                with time_limit(10):
+                    assert bot.may_fetch(B, wait=False) and bot.may_fetch(B + "x", wait=False)
+                    assert bot.may_fetch(A + "private", wait=False).gate == "R2"
+                    assert bot.fetch(A + "private").gate == "R2"
+            finally:
+                may_end.set()
+            assert other.result().ok
 
     def test_a_decision_is_true_where_allowed_and_json_ready(self, world):
         world.web[ROBOTS] = "User-agent: walsh\nDisallow: /no\nCrawl-delay: 2\n"
@@ -5072,7 +5330,9 @@ class ChangingWeb:
         """One of the sites does something else from now on."""
         dice = self.dice
         pages, sites = dice.sample(self.urls, 4), [f"https://{host}" for host in self.hosts]
-        kinds = "page page chain chain chain busy busy silent gone gone robots robots robots moved list"
+        kinds = (
+            "page page chain chain chain busy busy silent gone gone robots robots robots moved list"
+        )
         kind = dice.choice(kinds.split())
         if kind == "page":
             headers = dice.choice([{}, {"etag": f'"{dice.random()}"'}, {"last-modified": "x"}])
