@@ -3791,7 +3791,7 @@ class Ending(NamedTuple):
         return getattr(self.answer, "status", 0)
 
     @property
-    def due_at(self) -> float | None:
+    def due_at(self) -> Optional[float]:
         """When coming back is of use, Unix seconds."""
         return self.retry_at if self.refusal is None else self.refusal.retry_at
 
