@@ -3776,11 +3776,11 @@ Answer = Union[Response, TransportError]
 class Ending(NamedTuple):
     """How a job ended: by a gate's refusal, or with the last answer."""
 
-    answer: Answer | None = None
-    refusal: Decision | None = None  # beside the last answer, if there was one
-    later: Later | None = None  # what put it off, where that is why it was refused
+    answer: Optional[Answer] = None
+    refusal: Optional[Decision] = None  # beside the last answer, if there was one
+    later: Optional[Later] = None  # what put it off, where that is why it was refused
     trouble: str = ""  # why it could not go on, in one line
-    retry_at: float | None = None  # Unix seconds; None where coming back is no use
+    retry_at: Optional[float] = None  # Unix seconds; None where coming back is no use
     left_site: bool = False  # redirected to where it must not follow
     is_needless: bool = False  # another visit or process has asked meanwhile
     is_cut_off: bool = False  # nobody could be asked for robots.txt
@@ -3791,7 +3791,7 @@ class Ending(NamedTuple):
         return getattr(self.answer, "status", 0)
 
     @property
-    def due_at(self) -> float | None:
+    def due_at(self) -> Optional[float]:
         """When coming back is of use, Unix seconds."""
         return self.retry_at if self.refusal is None else self.refusal.retry_at
 
