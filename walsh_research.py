@@ -10355,8 +10355,8 @@ def text_slice(result: Result, start: int, end: int, html: str) -> tuple[str, in
 def page_for_model(bot: Bot, url: str, asked: tuple[int, int, str]) -> tuple[Result, str]:
     """Gives the page, and whence it comes: another slice or form of it may be in memory."""
     drop_pages()
-    kept_for, page = LAST_PAGES.get((bot, url), (asked, None))
-    if page is not None and kept_for != asked:
+    kept_for, page = LAST_PAGES.get((bot, url), (asked, Result("failed", url)))
+    if kept_for != asked:
         if all(may_be_shown(bot, hop) for hop in (url, *page.redirects)):
             return page, " from memory, without a request"
     page = bot.fetch(url, fresh=True)
@@ -10636,14 +10636,6 @@ class HarnessTransport(HttpTransport):
             if self.sender is not None and self.sender.is_cancelled.is_set():
                 self.abort()
 
-    def resolve(self, url: str, timeout: float) -> None:
-        """As HttpTransport has it, in nine tenths of the time.
-
-        The name of the list and that of the target then end within `max_wait`, even if nobody
-        answers either of them.
-        """
-        super().resolve(url, 0.9 * timeout)
-
     def send(self, request: Request) -> Response:
         """As HttpTransport has it. CallCancelled: nobody waits for the answer, or it was cut."""
         ends_at = time.monotonic() + request.timeout
@@ -10726,7 +10718,7 @@ class McpServer(SystemClock):
                 if token is None or progress < PROGRESS_SECONDS:
                     continue
                 more = spell_seconds(max(0.0, call.sleeps_until - now))
-                said = f"waits for the host's pace, {more} more"
+                said = f"waits, {more} more for the host's pace"
                 params = {"progressToken": token, "progress": progress, "message": said}
                 self._send({"method": "notifications/progress", "params": params})
 
@@ -10763,9 +10755,8 @@ class McpServer(SystemClock):
     def _read_all(self, bot: Bot) -> None:
         """Reads every line, whatever stands in it, up to the end of the stream."""
         with suppress(OSError, ValueError):  # a stream that breaks, or is closed, has ended
-            for line in self._source:
-                if line.strip():
-                    self._take(line, bot)
+            for line in filter(bytes.strip, self._source):
+                self._take(line, bot)
 
     def _take(self, line: bytes, bot: Bot) -> None:
         """Answers a request, or lets a tool call wait for a thread; notes what is cancelled."""
