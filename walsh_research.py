@@ -4201,7 +4201,7 @@ class RobotsStore(PolicyStore):
         held = self.load(job.key)._replace(
             is_cut_off=True,
             refused_by=refused_by,
-            trouble=trouble,
+            trouble=ending.why,
             asked_at=now,
             retry_at=now + POLICY_RETRY_SECONDS,
         )
@@ -4249,10 +4249,10 @@ class SourceStore:
 # The way of a URL, from who asks to the socket:
 #   Fetcher.fetch, run     R7: one Target for each source
 #   Scheduler.results      whose turn it is; sleeps where it is nobody's
-#   Fetcher.advance        the steps of a visit until it has to wait
-#   Fetcher.decide         every gate
+#   Fetcher._advance       the steps of a visit until it has to wait
+#   Fetcher._decide        every gate
 #   Fetcher.exchange       R1, R13: the only caller of the transport
-#   Fetcher.after_answer   what the answer means
+#   Fetcher._after_answer  what the answer means
 
 Wants = Callable[[str, int, Headers], bool]  # of URL, status and headers
 # A gate lets pass (None), refuses, says when to come back or what has to come first, or ends it.
@@ -4725,7 +4725,7 @@ class Scheduler:
         waiting = turn.waiting
         host = waiting.host
         visit = turn.visit or self._begin(waiting)
-        outcome = cast("Later | Result", self._fetcher.outcome_of(visit, self._fetcher.advance))
+        outcome = cast("Later | Result", self._fetcher._outcome_of(visit, self._fetcher._advance))
         line = self._lines[host]
         is_in_line = bool(line) and line[-1] is waiting  # else it goes on alone
         if isinstance(outcome, Later):
@@ -4745,7 +4745,7 @@ class Scheduler:
         """Those in a line that what is held denies: a denial waits for no pace."""
         for waiting in line[-2::-1]:
             visit = self._begin(waiting)
-            outcome = self._fetcher.outcome_of(visit, self._fetcher.look_at)
+            outcome = self._fetcher._outcome_of(visit, self._fetcher._look_at)
             if isinstance(outcome, Result):
                 line.remove(waiting)
                 yield from self._end(waiting, outcome)
@@ -4934,10 +4934,10 @@ class Fetcher:
             return Decision(False, mask_credentials(url), reason=str(error))
         visit.job.gates = [*gates, lambda job: Ending()]
         with CONNECTION.call(), closing(visit):
-            said = self.advance(visit)
+            said = self._advance(visit)
             while isinstance(said, Later):
                 self.process.sleep_until(said.at, self.clock)
-                said = self.advance(visit)
+                said = self._advance(visit)
         decision = visit.job.decision if said.refusal is None else said.refusal
         return decision._replace(waited=visit.waited)
 
@@ -5029,7 +5029,7 @@ class Fetcher:
 
     # --- What is remembered of a target ---
 
-    def remember(self, key: str, result: Result, job: Job | None = None) -> None:
+    def _remember(self, key: str, result: Result, job: Job | None = None) -> None:
         """R8: what came of a target, before its Result is handed out.
 
         Only the validators wait until the caller has read it.
@@ -5063,7 +5063,7 @@ class Fetcher:
 
     # --- One target ---
 
-    def outcome_of(
+    def _outcome_of(
         self, visit: Visit, step: Callable[[Visit], Later | Ending | None]
     ) -> Later | Result | None:
         """What a step of a target leads to: its Result, where that is the end."""
@@ -5072,7 +5072,7 @@ class Fetcher:
             if not isinstance(said, Ending):
                 return said
             result = conclude(visit, said)
-            self.remember(visit.target.key, result, visit.job)
+            self._remember(visit.target.key, result, visit.job)
             return result
         except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
             what = f"unexpected {type(error).__name__}"
@@ -5112,13 +5112,13 @@ class Fetcher:
 
     # --- The steps of a visit ---
 
-    def advance(self, visit: Visit) -> Later | Ending:
+    def _advance(self, visit: Visit) -> Later | Ending:
         """The only loop: steps of the last job, until the visit has to wait or has ended."""
         visit.go_on()
         while True:
             job = visit.jobs[-1]
             try:
-                said = job.ending or self.decide(job, job.gates) or self.ask(job)
+                said = job.ending or self._decide(job, job.gates) or self._ask(job)
                 if isinstance(said, Ending):
                     if job.store is None:
                         return said
@@ -5134,7 +5134,7 @@ class Fetcher:
                 visit.rest(said)
                 return said
 
-    def decide(self, job: Job, gates: Sequence[Gate]) -> Later | Document | Ending | None:
+    def _decide(self, job: Job, gates: Sequence[Gate]) -> Later | Document | Ending | None:
         """spec 7: every gate in order; None where all let pass, and the start is claimed (R4)."""
         said: GateAnswer = None
         for gate in gates:
@@ -5147,7 +5147,7 @@ class Fetcher:
                 return said
             if job.is_where_it_resumed and said.at > self.now() + MAX_HOP_WAIT_SECONDS:
                 job.resume(NO_WAY)
-                return self.decide(job, gates)
+                return self._decide(job, gates)
             later = said
             said = job.visit.not_yet(later, job)
         if not isinstance(said, Decision):
@@ -5156,21 +5156,21 @@ class Fetcher:
             later = Later(said.retry_at, cast(GateName, said.gate), said.reason)
         return Ending(job.answer, said._replace(url=job.url), later)
 
-    def look_at(self, visit: Visit) -> Ending | None:
+    def _look_at(self, visit: Visit) -> Ending | None:
         """What is held denies the target, or it is not due; None where it has to be asked for."""
-        said = self.decide(visit.job, visit.job.gates[:-1])
+        said = self._decide(visit.job, visit.job.gates[:-1])
         return said if isinstance(said, Ending) and said.later is None else None
 
-    def ask(self, job: Job) -> Later | Ending | None:
+    def _ask(self, job: Job) -> Later | Ending | None:
         """One request, and what its answer means."""
         began_at = self.now()
         answer = job.answer = self.exchange(job)
-        said = self.after_answer(job, answer, self.now() - began_at)
+        said = self._after_answer(job, answer, self.now() - began_at)
         if not isinstance(said, Later) or not job.visit.is_too_far(said, job):
             return said
         if job.is_policy:  # the silence of a document is its failure
             return Ending(answer)
-        later = max(said, self.start_of(job).when(job.visit.deadline))
+        later = max(said, self._start_of(job).when(job.visit.deadline))
         return Ending(answer, job.visit.not_yet(later, job), later)
 
     def exchange(self, job: Job) -> Answer:
@@ -5214,7 +5214,7 @@ class Fetcher:
             self.request_left(job)
         return answer
 
-    def after_answer(self, job: Job, answer: Answer, seconds: float) -> Later | Ending | None:
+    def _after_answer(self, job: Job, answer: Answer, seconds: float) -> Later | Ending | None:
         """What an answer means: a retry (R5), a hop, or the end.  spec 9.4, 19"""
         if isinstance(answer, TransportError):
             return self._after_no_answer(job, answer, seconds)
@@ -5256,13 +5256,16 @@ class Fetcher:
         if self.options.interactive:  # spec 1.1
             return Ending(answer)
         now = self.now()
-        limit = 0 if job.is_single else DEFAULT_MAX_RETRIES  # R5
+        limit = DEFAULT_MAX_RETRIES  # R5
         retry_after = retry_after_of(answer.headers, now)
-        until = now + retry_delay(job.retries, limit, retry_after, self.options.rand)
         why = f"{printable(job.wire)} answered {answer.status}"
         if job.is_single:  # a host is not dropped for ever (spec 9.1.1)
+            until = now + HOLD_AFTER_LAST_RETRY_SECONDS
+            if retry_after is not None:
+                until = now + retry_after
             self.limiter.hold_url(job.wire, until, why)
             return Ending(answer, trouble=why, retry_at=until)
+        until = now + retry_delay(job.retries, limit, retry_after, self.options.rand)
         self.limiter.hold_host(job.host, until, job.wire, f"{why}, which holds all of {job.host}")
         if job.retries >= limit:
             trouble = f"{why}; gave up after {job.retries} retries"
@@ -5434,7 +5437,7 @@ class Fetcher:
         if limit and (job.is_policy or job.attempts):
             reason = f"{spell_seconds(limit)} have passed"
             return job.refused("R4", reason, self.now() + LOCK_POLL_SECONDS)
-        start = self.start_of(job)
+        start = self._start_of(job)
         if self.options.interactive:  # spec 1.1
             start.when(visit.deadline)
         else:
@@ -5462,13 +5465,13 @@ class Fetcher:
         """R4, R5: what the throttle would say; nothing is recorded or waited for."""
         if self.options.interactive:
             return None
-        later = self.start_of(job).when(job.visit.deadline)
+        later = self._start_of(job).when(job.visit.deadline)
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or job.visit.is_too_far(later, job):
             return job.visit.not_yet(later, job)
         return None
 
-    def start_of(self, job: Job) -> Start:
+    def _start_of(self, job: Job) -> Start:
         """R4: of the next request of a job; nothing is claimed yet."""
         return Start(self.limiter, job.wire, partial(self.interval_of, job.site), job.is_policy)
 
@@ -7563,7 +7566,7 @@ class Bot(Fetcher):
         elif result.ok:  # a page that stands for all that is not there
             decision = result.decision._replace(reason="it is no llms.txt")
             none = result._replace(outcome="failed", decision=decision)
-            self.remember(f"discover {canonical_url(url)}", none)
+            self._remember(f"discover {canonical_url(url)}", none)
         elif result.outcome == "skipped" and result.last_failure:
             return  # it was said when it failed
         elif not is_absent:  # it was not asked, or did not answer
