@@ -7191,6 +7191,8 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"
         "a signal": dict(robots=f"User-agent: *\nContent-Signal: search={EVIL}\nDisallow: /n"),
         "a sitemap": dict(robots=f"Sitemap: https://a.test/{EVIL}\nUser-agent: *\nAllow: /"),
         "a feed": dict(n=answer(EVIL_FEED, content_type="application/rss+xml")),
+        "a hop that waits": {"n": moved("/" + EVIL), EVIL: answer(status=503, retry_after=60)},
+        "a hop that is denied": dict(n=moved("/x"), x=moved(f"http://10.0.0.1/{EVIL}")),
     }
 
     @pytest.mark.parametrize("place", PLACES)
@@ -7208,6 +7210,24 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"
                 assert EVIL not in said(answered)
                 text = json.dumps(answered).replace(json.dumps(url), "")
                 assert not signal or EVIL not in text
+
+    def test_no_word_of_an_earlier_redirect_stands_in_our_block(self, ask, world):
+        """The target goes on where it was put off, at a URL that a server has named."""
+
+        class Nameless(Unsent):
+            def send(self, request):
+                if self.host in request.url:
+                    raise wr.TransportError(f"name: {self.host} does not exist", final=True)
+                return super().send(request)
+
+        site(world, n=moved("https://obey.test/n"))
+        site(world, slow(600), host="obey.test")
+        ask("fetch", "https://obey.test/n")
+        assert said(ask("fetch", "https://a.test/n")).startswith("Deferred (R4). ")
+        world.at += 600
+        bot = world.bot(transport=Nameless(world, "obey.test"))
+        answered = wr.call_tool("fetch", {"url": "https://a.test/n"}, bot)
+        assert "obey" not in said(answered) and "does not exist" in answered["content"][1]["text"]
 
     def test_no_word_of_a_blocklist_entry_stands_in_our_block(self, ask, world):
         entry = {"domain": "a.test", "added": "2026-05-23", "reason": EVIL}
@@ -7394,7 +7414,6 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"
             one.send(fetch_call(4, idle.origin + "/n"))
             assert [one.hear()["id"] for _ in range(2)] == [3, 4]
             assert time.monotonic() - began_at < 2
-            assert one.hear()["id"] in (1, 2)
 
     def test_a_ninth_call_waits_in_order(self, client):
         with Site(slow(15)) as host, Site() as idle:
@@ -7469,7 +7488,7 @@ threading.Thread.start = refuse"""
             for notice in notices:
                 assert notice["method"] == "notifications/progress" and "id" not in notice
                 assert notice["params"]["progressToken"] == "t"
-                assert notice["params"]["message"].startswith("waits for the host's pace, 1")
+                assert notice["params"]["message"].startswith("waits, 1")
             grown = [notice["params"]["progress"] for notice in notices]
             assert 0.1 < grown[0] < grown[1]
             one.send(cancelled(2), fetch_call(3, slower.origin))

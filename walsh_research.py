@@ -10358,8 +10358,8 @@ def text_slice(result: Result, start: int, end: int, html: str) -> tuple[str, in
 def page_for_model(bot: Bot, url: str, asked: tuple[int, int, str]) -> tuple[Result, str]:
     """Gives the page, and whence it comes: another slice or form of it may be in memory."""
     drop_pages()
-    kept_for, page = LAST_PAGES.get((bot, url), (asked, None))
-    if page is not None and kept_for != asked:
+    kept_for, page = LAST_PAGES.get((bot, url), (asked, Result("failed", url)))
+    if kept_for != asked:
         if all(may_be_shown(bot, hop) for hop in (url, *page.redirects)):
             return page, " from memory, without a request"
     page = bot.fetch(url, fresh=True)
@@ -10533,6 +10533,13 @@ class RpcError(ValueError):
         self.shown = {"code": code, "message": printable(message), "data": data}
 
 
+def message_line(**message: Any) -> bytes:
+    """A message as a line of ASCII: some readers of lines end one at other letters, too."""
+    import json
+
+    return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+
+
 class CallCancelled(BaseException):
     """Nobody waits for the call any more. No handler of trouble may take it for trouble."""
 
@@ -10557,24 +10564,22 @@ class HarnessRequest:
         self.params = message.get("params") or {}
         self.meta = self.params.get("_meta") or {}
         self.is_cancelled = threading.Event()
-        self.thread: threading.Thread | None = None
         self.began_at = self.sleeps_until = time.monotonic()
 
-    def reply(self, bot: Bot | None = None) -> JsonObject:
-        """Gives the message that answers it, and keeps nothing for the next request."""
+    def reply(self, bot: Bot | None = None) -> bytes:
+        """Gives the line that answers it, and keeps nothing for the next request."""
         try:
             result = self._result(bot)
-        except RpcError as error:
-            trouble = error
-        except Exception as error:  # noqa: BLE001 - a bug costs one request
-            trouble = RpcError(INTERNAL_ERROR, f"unexpected {type(error).__name__}: {error}")
-        else:
             # Some clients of the older versions take no key that those versions do not know.
             if VERSION_KEY in self.meta:
                 about_us = {SERVER_KEY: SERVER_INFO}
                 result = {"resultType": "complete", **result, "_meta": about_us}
-            return {"id": self.id, "result": result}
-        return {"id": self.id, "error": trouble.shown}
+            return message_line(id=self.id, result=result)
+        except RpcError as error:
+            trouble = error
+        except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one request
+            trouble = RpcError(INTERNAL_ERROR, f"unexpected {type(error).__name__}: {error}")
+        return message_line(id=self.id, error=trouble.shown)
 
     def _result(self, bot: Bot | None) -> JsonObject:
         """Serves it. RpcError: it cannot be served."""
@@ -10639,14 +10644,6 @@ class HarnessTransport(HttpTransport):
             if self.sender is not None and self.sender.is_cancelled.is_set():
                 self.abort()
 
-    def resolve(self, url: str, timeout: float) -> None:
-        """As HttpTransport has it, in nine tenths of the time.
-
-        The name of the list and that of the target then end within `max_wait`, even if nobody
-        answers either of them.
-        """
-        super().resolve(url, 0.9 * timeout)
-
     def send(self, request: Request) -> Response:
         """As HttpTransport has it. CallCancelled: nobody waits for the answer, or it was cut."""
         ends_at = time.monotonic() + request.timeout
@@ -10697,8 +10694,10 @@ class McpServer(SystemClock):
         self._source = io.BufferedReader(getattr(source, "raw", source))
         self._sink = sink
         self._sink_lock = threading.RLock()
-        self._calls: list[HarnessRequest] = []  # not answered yet, the oldest first
-        self._calls_lock = threading.Lock()  # held while threads are given to them
+        self._calls: list[HarnessRequest] = []  # not answered yet
+        self._waiting: list[HarnessRequest] = []  # those of them that no thread serves yet
+        self._threads = 0  # that serve calls
+        self._threads_lock = threading.Lock()  # held while one begins or ends
         self._trouble: OSError | None = None  # why it cannot go on
 
     def serve(self, bot: Bot) -> None:
@@ -10729,32 +10728,40 @@ class McpServer(SystemClock):
                 if token is None or progress < PROGRESS_SECONDS:
                     continue
                 more = spell_seconds(max(0.0, call.sleeps_until - now))
-                said = f"waits for the host's pace, {more} more"
+                said = f"waits, {more} more for the host's pace"
                 params = {"progressToken": token, "progress": progress, "message": said}
-                self._send({"method": "notifications/progress", "params": params})
+                self._send(message_line(method="notifications/progress", params=params))
 
-    def _start_calls(self, bot: Bot) -> None:
-        """Gives a thread to each of the oldest calls; the others wait until one of these ends."""
-        with self._calls_lock:
-            oldest = self._calls[:MAX_CALLS_AT_ONCE]
-            for call in oldest:
-                try:
-                    call.thread = call.thread or start_thread(self._serve_call, bot, call)
-                except OSError as error:
-                    if call is oldest[0]:  # no other has one, which would come back here
-                        self._trouble = error
+    def _add_call(self, bot: Bot, call: HarnessRequest) -> None:
+        """Has a thread serve a call, one of its own where there may be another."""
+        self._calls.append(call)
+        with self._threads_lock:
+            self._waiting.append(call)
+            if self._threads == MAX_CALLS_AT_ONCE:
+                return
+            try:
+                start_thread(self._serve_calls, bot)
+                self._threads += 1
+            except OSError as error:
+                if not self._threads:
+                    self._trouble = error
+
+    def _serve_calls(self, bot: Bot) -> None:
+        """Serves a call, and then those that wait for a thread, in order."""
+        while True:
+            with self._threads_lock:
+                if not self._waiting:
+                    self._threads -= 1
                     return
-
-    def _serve_call(self, bot: Bot, call: HarnessRequest) -> None:
-        CALL.set(call)
-        with suppress(CallCancelled):
-            leave_if_cancelled()
-            reply = call.reply(bot)
-        with self._sink_lock:
-            self._calls.remove(call)
-            if not call.is_cancelled.is_set():
-                self._send(reply)
-        self._start_calls(bot)
+                call = self._waiting.pop(0)
+            CALL.set(call)
+            with suppress(CallCancelled):
+                leave_if_cancelled()
+                reply = call.reply(bot)
+            with self._sink_lock:
+                self._calls.remove(call)
+                if not call.is_cancelled.is_set():
+                    self._send(reply)
 
     def sleep(self, seconds: float) -> None:
         """Waits for a call, on its thread. CallCancelled: nobody waits for that any more."""
@@ -10766,16 +10773,15 @@ class McpServer(SystemClock):
     def _read_all(self, bot: Bot) -> None:
         """Reads every line, whatever stands in it, up to the end of the stream."""
         with suppress(OSError, ValueError):  # a stream that breaks, or is closed, has ended
-            for line in self._source:
-                if line.strip():
-                    self._take(line, bot)
+            for line in filter(bytes.strip, self._source):
+                self._take(line, bot)
 
     def _take(self, line: bytes, bot: Bot) -> None:
         """Answers a request, or lets a tool call wait for a thread; notes what is cancelled."""
         try:
             request = HarnessRequest(line)
         except RpcError as error:
-            self._send({"id": None, "error": error.shown})
+            self._send(message_line(id=None, error=error.shown))
             return
         if request.method == "notifications/cancelled":
             wanted = request.params.get("requestId")
@@ -10783,19 +10789,14 @@ class McpServer(SystemClock):
         elif request.id is None:
             pass  # any other notification asks for nothing
         elif request.method == "tools/call":
-            self._calls.append(request)
-            self._start_calls(bot)
+            self._add_call(bot, request)
         else:
             self._send(request.reply())
 
-    def _send(self, message: JsonObject) -> None:
-        """Writes a line in ASCII: some readers of lines end one at other letters, too."""
-        import json
-
-        line = json.dumps({"jsonrpc": "2.0", **message})
+    def _send(self, line: bytes) -> None:
         with self._sink_lock:
             try:
-                self._sink.write(line.encode() + b"\n")
+                self._sink.write(line)
                 self._sink.flush()
             except OSError as error:
                 self._trouble = error
