@@ -5536,9 +5536,7 @@ class FeedItem(NamedTuple):
     id: str
     published: str  # ISO 8601 in UTC, or ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
+    to_dict = record_dict
 
 
 class Feed(NamedTuple):
@@ -5557,9 +5555,7 @@ class SitemapEntry(NamedTuple):
     url: str
     lastmod: Optional[str]  # as the sitemap writes it, or None
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
+    to_dict = record_dict
 
 
 class Sitemap(NamedTuple):
@@ -5578,9 +5574,7 @@ class LlmsLink(NamedTuple):
     url: str  # absolute where a base URL was given
     note: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return record_dict(self)
+    to_dict = record_dict
 
 
 class LlmsTxt(NamedTuple):
@@ -5672,7 +5666,7 @@ def http_url(base: str, reference: str) -> str:
 # 16a. Markdown: R9's generic rule, which asks what is code and what is a link, and no more.
 # All expressions down to 16c are linear by one rule: no two neighbours repeat the same character,
 # and none repeats a repeat, unless each round has a mark of its own.
-MARKDOWN_LINE = lazy_re(r"([^\n\r]+)(?:\r?\n|\r|\Z)|[\n\r]+|\Z")  # empty ones are one
+MARKDOWN_LINE = lazy_re(r"\ufeff?([^\n\r]+)(?:\r?\n|\r|\Z)|[\n\r]+|\Z")  # empty ones are one
 LINE_PARTS = lazy_re(r"""(?x)
     (?P<quote>(?:[ ]{0,3}>[ ]?)*) (?P<indent>[ ]*)
     (?P<items>(?:(?:[-+*]|[0-9]{1,9}[.)])(?:[ ]+|\Z))*)
@@ -5710,7 +5704,6 @@ class MarkdownBlock(NamedTuple):
 
     level: int  # of a heading, from 1; 0 of a paragraph
     is_quoted: bool
-    is_item: bool  # of a list
     text: str
 
 
@@ -5721,7 +5714,7 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
     is_quoted = False
     column = 0  # where the words of the list item begin that is open
     code_end: re.Pattern[str] | None = None  # of the code or comment that is open
-    for found in MARKDOWN_LINE.finditer(text, int(text.startswith("\ufeff"))):
+    for found in MARKDOWN_LINE.finditer(text):
         line = (found[1] or "").expandtabs(4).rstrip()
         if code_end is not None:
             if code_end.match(line):
@@ -5742,7 +5735,7 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
             lines.append(words)
             continue
         if lines:
-            yield MarkdownBlock(level, is_quoted, column > 0, "\n".join(lines))
+            yield MarkdownBlock(level, is_quoted, "\n".join(lines))
             lines.clear()
             level = 0
         if is_code or not line:
@@ -5762,19 +5755,6 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
             code_end = re.compile(rf"[> ]*{mark[0]}{{{len(mark)},}}\Z")
         elif words:
             lines.append(words)
-
-
-def inline_links(text: str) -> Iterator[tuple[Link, str]]:
-    """The inline links of a block, in order.
-
-    Each is as the document writes it, with the text behind it as a note where it begins the block.
-    """
-    text = IMAGE.sub(r"\g<text>", PLAIN_MARK.sub(hide_marks, text))
-    for link in INLINE_LINK.finditer(text):
-        title = EMPHASIS.sub("", link["text"][:MAX_FEED_TEXT])
-        note = "" if link.start() else text[link.end() :][:MAX_FEED_TEXT].lstrip(" :\n")
-        url = link["angle"] or link["bare"] or ""
-        yield Link(one_line(show_marks(title)), show_marks(url)), one_line(show_marks(note))
 
 
 def hide_marks(mark: re.Match[str]) -> str:
@@ -5804,32 +5784,41 @@ def plain_links(document: LlmsTxt) -> list[Link]:
     return [Link(link.title, link.url) for link in document.links]
 
 
-def read_markdown(text: str, base_url: str = "", lists_entries: bool = False) -> LlmsTxt:
-    """What a Markdown document is called and links to, by section; in an llms.txt an item is an entry.
+def read_markdown(text: str, base_url: str = "") -> LlmsTxt:
+    """What a Markdown document is called and links to, by section."""
+    head: Fields = {}
+    links, _ = listed(markdown_entries(text, base_url, head))
+    return LlmsTxt(head.get("title", ""), head.get("summary", ""), links)
+
+
+def markdown_entries(text: str, base_url: str, head: Fields) -> Iterator[LlmsLink]:
+    """Each URL that a Markdown document links to, once; `head` gets its title and its summary.
 
     An absolute URL stands as it is written, a relative one counts where there is a base.
     """
-    title = summary = section = ""
-    links: dict[str, LlmsLink] = {}
-    kept_bytes = 0
+    section = ""
+    seen = set()
     for block in markdown_blocks(text):
         words = one_line(block.text)
         if block.level == 1:
-            title = title or words
+            head.setdefault("title", words)
         elif block.level == 2:
             section = words
         elif block.is_quoted:
-            summary = summary or words
-        for (link_title, url), note in inline_links(block.text):
+            head.setdefault("summary", words)
+        marked = IMAGE.sub(r"\g<text>", PLAIN_MARK.sub(hide_marks, block.text))
+        for link in INLINE_LINK.finditer(marked):
+            url = show_marks(link["angle"] or link["bare"] or "")
             if not ABSOLUTE_HTTP.match(url):  # R9
                 url = http_url(base_url, url)
-            is_full = len(links) == MAX_LISTED_ENTRIES or kept_bytes > MAX_LISTED_BYTES
-            if url and url not in links and not is_full:
-                links[url] = LlmsLink(section, link_title, url, note)
-                kept_bytes += held_bytes(links[url])
-            if url and block.is_item and lists_entries:
-                break  # The item is an entry, and what its note links to is none.
-    return LlmsTxt(title, summary, list(links.values()))
+            if url and url not in seen:
+                seen.add(url)
+                title = one_line(show_marks(EMPHASIS.sub("", link["text"][:MAX_FEED_TEXT])))
+                note = ""
+                if not link.start():
+                    behind = marked[link.end() :][:MAX_FEED_TEXT]
+                    note = one_line(show_marks(behind.lstrip(" :\n")))
+                yield LlmsLink(section, title, url, note)
 
 
 # 16b. llms.txt
@@ -5837,12 +5826,12 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
 
     Relative URLs are resolved; what is no http(s) URL even then is left out, and each URL is given
-    once. A list item is one entry, whatever its note links to. A note is the text behind a link
-    that begins its list item, or its paragraph. At most `MAX_LISTED_BYTES` of links. Never raises.
+    once. A note is the text behind a link that begins its list item, or its paragraph. At most
+    `MAX_LISTED_BYTES` of links. Never raises.
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
-    return read_markdown(text, base_url, lists_entries=True)
+    return read_markdown(text, base_url)
 
 
 # 16c. A page's head. html.parser's time and tokens on hostile pages differ between patch releases.
@@ -5932,53 +5921,47 @@ def head_facts(text: str) -> Iterator[tuple[str, Link]]:
         token = HEAD_TOKEN.match(text, token.end())
 
 
-# 16d. A page's words, in one walk over its tags: a tree of them would fill the memory.
+# 16d. A page's words, in one walk over its tags: a tree of them would fill the memory, and
+# html.parser takes 50 s for 128 KiB of `<a b='` (3.9 to 3.13).
 MAX_OPEN_ELEMENTS = 100  # ours: an end tag may cost a step for each
-MAX_PAGE_WORDS = 4 * 2**20  # ours: characters, in memory twice; War and Peace has three million
-MAX_INDENT = 40  # ours: characters that begin each line of lists and quotes in one another
-MAX_LINE_PARTS = 250  # ours: texts of a thousand characters, or links; more are two lines
 # As in browsers, a comment, a quoted value or a script that never ends takes all that follows, so
-# no end is searched for in vain.
+# no end is searched for in vain. The white space at either end of a <pre> is none.
 HTML_ATTRIBUTES = r"""[^>=]*(?:=\s*(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?[^>=]*){0,99}"""
 HTML_TOKEN = lazy_re(rf"""(?isx)
     <(?P<raw>script|style|title|textarea|iframe|noembed|noframes)(?=[\s/>])
       {HTML_ATTRIBUTES} [^>]*(?:>|\Z) .*?(?=</(?P=raw)[\s/>]|\Z)
-  | <(?P<end>/?)(?P<name>[a-z][^\s/>]*) (?P<attributes>{HTML_ATTRIBUTES}) [^>]*(?:>|\Z)
+  | <svg[^<>]*/>
+  | <(?P<end>/?)(?=[a-z])(?P<name>(?P<pre>pre(?=[\s>]))?[^\s/>]*)
+      (?P<attributes>{HTML_ATTRIBUTES}) [^>]*(?:>|\Z) (?(pre)(?:\r?\n)?)
   | <!(?=--).*?(?:-->|\Z)
   | <[!?/][^>]*(?:>|\Z)
-  | (?P<text> <?[^<]{{0,1024}}[^<\s]{{0,99}})""")  # in pieces, each of whole words
+  | \s{{1,99}}(?=</(?:code>\s{{0,99}}</)?pre[\s>])
+  | (?P<text> \s{{1,999}} | <?(?:[^<]{{0,999}}[^<\s])?)""")
 BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
-# By element: the line ends before and after it.
-LINE_ENDS = {
-    **dict.fromkeys("br caption dd dt figcaption legend li summary td th tr".split(), 1),
+LINE_END = lazy_re(r"\r\n?|\n")
+# A row is a line if its end comes before each of the others: a table that has them in a row is
+# there for layout.
+ROW_END = lazy_re(r"(?i)<(?:(?P<row>/?tr|/table)|table|pre|h[1-6]|br[\s/]*>\s*<br)\b")
+# What an element does: the white space before and after it, and what its first line begins with.
+TAGS = {
+    **dict.fromkeys("br caption dd dt figcaption legend summary td th tr".split(), ("\n", "")),
     **dict.fromkeys(
-        "address article aside blockquote center details dialog div dl fieldset figure footer"
-        " form h1 h2 h3 h4 h5 h6 header hr main nav ol p pre section table ul".split(),
-        2,
+        "address article aside center details dialog div dl fieldset figure footer form header hr"
+        " main nav ol p pre section table ul".split(),
+        ("\n\n", ""),
     ),
+    **{f"h{level}": ("\n\n", "#" * level + " ") for level in range(1, 7)},
+    "blockquote": ("\n\n", "> "),
+    "li": ("\n", "- "),
 }
-# What is left out of a <main> or an <article>, and of another body.
+EMPTY_ELEMENTS = "area base br col embed hr img input link meta source track wbr".split()
+# The end of another element may be missing, or says nothing.
+CONTAINERS = "article blockquote div dl li main ol pre section table tr ul".split()
+OPTIONAL_ENDS = "dd dt li p td th tr".split()
 LEFT_OUT = frozenset(
     "annotation audio canvas datalist dialog nav noscript object select svg template video".split()
 )
-LEFT_OUT_OF_BODY = LEFT_OUT | {"aside", "footer", "form", "header"}
-# What is tried until there are words: the element that is read alone, and what is left out.
-PAGE_READINGS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("main", frozenset()),
-    ("article", frozenset()),
-    ("", LEFT_OUT_OF_BODY),
-    ("", LEFT_OUT_OF_BODY - {"form"}),  # one form may be around everything
-)
-# The end of another element may be missing, or says nothing.
-CONTAINERS = LEFT_OUT_OF_BODY.union(
-    "article blockquote details div dl fieldset figure main ol section table ul".split()
-)
-OPTIONAL_ENDS = "dd dt li p td th tr".split()
-EMPTY_ELEMENTS = "area base br col embed hr img input link meta source track wbr".split()
-ROW_ENDS = "h1 h2 h3 h4 h5 h6 pre table tr".split()
-MARKED = "dd h1 h2 h3 h4 h5 h6 li ol ul".split()
-HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
-INDENTS = {"blockquote": "> ", "ul": "  ", "ol": "   "}
+LEFT_OUT_OF_BODY = LEFT_OUT | {"aside", "footer", "header"}
 
 
 class OpenElement(NamedTuple):
@@ -5986,7 +5969,8 @@ class OpenElement(NamedTuple):
 
     name: str
     indent: str  # what begins each line in it
-    left_out: frozenset[str]  # the elements in it that are not read; empty: nothing is read
+    layout: str  # "pre", "tr" for a row that is a line, or ""
+    is_read: bool
 
 
 def page_text(html: str, base_url: str = "") -> str:
@@ -5994,191 +5978,103 @@ def page_text(html: str, base_url: str = "") -> str:
 
     One <main>, or else one lone <article>, is read alone, else the body without nav, header,
     footer, aside, form and dialog. Links are those to other pages by http(s); an image is its
-    alternative text. What follows `MAX_PAGE_WORDS` characters of it is left out.
+    alternative text. What follows `MAX_READ_BYTES` characters of it is left out.
     >>> page_text("<nav>Menu</nav><h1>A</h1><p>See <a href=/b>B &amp; C</a>", "https://x.test/")
     '# A\\n\\nSee [B & C](https://x.test/b)'
     """
-    for root, left_out in PAGE_READINGS:
-        if root and len([*islice(re.finditer(rf"(?i)<{root}[\s/>]", html), 2)]) != 1:
-            continue
-        page = PageReader(base_url, root, left_out)
-        for token in HTML_TOKEN.finditer(html):
-            page.read(token)
-            if page.out.tell() > MAX_PAGE_WORDS:
-                break
-        page.end_line()
-        if page.out.tell():
-            return page.out.getvalue()
-    return ""
+    words = ""
+    for root in ("main", "article"):
+        if not words and len(re.split(rf"(?i)<{root}[\s/>]", html, maxsplit=2)) == 2:
+            words = read_page(html, base_url, root, LEFT_OUT)
+    words = words or read_page(html, base_url, "", LEFT_OUT_OF_BODY | {"form"})
+    return words or read_page(html, base_url, "", LEFT_OUT_OF_BODY)  # a form is around all
 
 
-class PageReader:
-    """Writes the words of a page as Markdown, line by line, as it reads the tags."""
-
-    def __init__(self, base: str, root: str, left_out: frozenset[str]) -> None:
-        self.base = base
-        self.root = root  # the element that is read where no other is
-        self.open = [OpenElement("", "", left_out)]
-        self.numbers: dict[int, int] = {}  # of the last item of each open list, by its depth
-        self.out = io.StringIO()
-        self.above = ""  # what begins the lines of the element that the last line is in
-        # The next line.
-        self.line_ends = 0  # before it
-        self.marker = ""  # of an item, or of a heading; it has the indentation in it
-        self.parts: list[str] = []
-        self.href: Optional[str] = None  # of the link that is open
-        self.link_at = 0  # the part that this link begins with
-        self.is_row = False  # of a table, which is one line
-        self.is_pre = False
-
-    def read(self, token: re.Match[str]) -> None:
+def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
+    """The words of a page, or of its `root` alone, but for the elements that are left out."""
+    out = io.StringIO()
+    opened = [OpenElement("", "", "", not root)]
+    lead = ""  # white space before the next words
+    mark = ""  # what the line begins with that has them
+    href = ""  # of the link that begins with them
+    link_end = ""  # of the link that they are in
+    for token in HTML_TOKEN.finditer(html):
         name = (token["name"] or "").lower()
-        if name in ROW_ENDS:
-            self.is_row = False
-        if token["end"]:
-            self._end(name)
-        elif name:
-            self._start(name, token["attributes"])
-        elif token["text"] and self.open[-1].left_out:
-            text = unescape(token["text"])
-            if self.is_row:
-                text = text.replace("|", r"\|")
-            if self.is_pre and self.parts == ["\n"]:
-                text = text.lstrip("\r\n")
-            self.parts.append(text)
-        if len(self.parts) > MAX_LINE_PARTS:
-            self.end_line(1)
-
-    def _start(self, name: str, attributes: str) -> None:
-        values: Fields = {}
-        if name in ("a", "base", "img") or "hidden" in attributes.lower():
-            values = tag_attributes(attributes)
-        if name == "base":
-            self.base = http_url(self.base, values.get("href", "")) or self.base
-        self._break(name)
-        if self.open[-1].name == name in OPTIONAL_ENDS:
-            self.open.pop()  # a hidden one
-        outer = self.open[-1]
-        left_out = outer.left_out
-        if "hidden" in values or name in left_out:
-            left_out = frozenset()
-        elif name == self.root or (left_out and name == "article"):
-            left_out = LEFT_OUT
-        if left_out:
-            self._begin(name, values)
-        is_hidden = "hidden" in values or name == outer.name
-        is_kept = name in CONTAINERS or (is_hidden and name not in EMPTY_ELEMENTS)
-        is_ended = name == "svg" and attributes.endswith("/")
-        if is_kept and not is_ended and len(self.open) < MAX_OPEN_ELEMENTS:
-            indent = (outer.indent + INDENTS.get(name, ""))[:MAX_INDENT]
-            self.open.append(OpenElement(name, indent, left_out))
-            self.numbers[len(self.open)] = 0
-
-    def _begin(self, name: str, values: Fields) -> None:
-        outer = self.open[-1]
+        gap, first_mark = TAGS.get(name, ("", ""))
+        words = unescape(token["text"] or "")
+        behind = ""  # white space behind these words
+        # What ends.
+        was_pre = opened[-1].layout == "pre"
+        if token["end"] or opened[-1].name == name in OPTIONAL_ENDS:
+            depths = [depth for depth, element in enumerate(opened) if element.name == name]
+            del opened[max(depths, default=MAX_OPEN_ELEMENTS) :]
+            if first_mark:
+                mark = ""  # of an item without words
+        outer, indent, layout, is_read = opened[-1]
+        if was_pre and layout != "pre":
+            out.write(f"\n{indent}```")
+        if gap and is_read:
+            if layout == "tr":
+                lead = lead or " "
+            else:
+                out.write(link_end)
+                link_end = ""
+                if layout == "pre" or (outer == "li" and name != "p"):
+                    gap = "\n"
+                elif name == "br" and lead == "\n":
+                    gap = "\n\n"
+                if not mark:
+                    lead = max(gap, lead, key=len)
         if name == "a":
-            self._end_link()
-            self.href = values.get("href")
-            self.link_at = len(self.parts)
-        elif name == "img":
-            self.parts.append(values.get("alt", ""))
-        elif name == "pre":
-            self._write("```")
-            self.parts.append("\n")
-            self.is_pre = True
-        elif name == "tr":
-            self.is_row = True
-        elif name in ("td", "th") and self.is_row:
-            self.parts.append(" | ")
-        elif name in HEADINGS:
-            self.marker = (self.marker or outer.indent) + HEADINGS[name]
-        elif name in ("dd", "li"):
-            indent = outer.indent.removesuffix(INDENTS.get(outer.name, ""))
-            mark = ": " if name == "dd" else "- "
-            if outer.name == "ol":
-                self.numbers[len(self.open)] += 1
-                mark = f"{self.numbers[len(self.open)]}. "
-            if self.is_row:
-                self.parts.append(mark)
-                return
-            self.marker = self.marker[: len(indent)] + indent[len(self.marker) :] + mark
-            if self.above.endswith("  "):  # in a list
-                self.line_ends = 1
-
-    def _end(self, name: str) -> None:
-        if name == "a":
-            self._end_link()
-        if name == "pre" and self.is_pre:
-            self.parts = ["".join(self.parts).rstrip(), "\n```"]
-            self.end_line()
-            self.is_pre = False
-        self._break(name)
-        if name in MARKED:
-            self.marker = ""
-        for depth in range(len(self.open) - 1, 0, -1):
-            if self.open[depth].name == name:
-                del self.open[depth:]
-                self._break(name)
-                break
-
-    def _end_link(self) -> None:
-        text = "".join(self.parts[self.link_at :])
-        words = text.strip()
-        href, self.href = self.href, None
-        if href is None or self.is_pre:
-            return
-        if href.startswith("#"):
-            if not any(map(str.isalnum, words)):  # such as a pilcrow
-                del self.parts[self.link_at :]
-            return
-        url = http_url(self.base, href)
-        if url and words:
-            link = f"[{words}](<{url}>)" if re.search("[()]", url) else f"[{words}]({url})"
-            self.parts[self.link_at :] = [text.replace(words, link, 1)]
-
-    def _break(self, name: str) -> None:
-        """Ends the line where an element begins or ends that has lines of its own."""
-        line_ends = LINE_ENDS.get(name, 0)
-        if not line_ends or not self.open[-1].left_out:
-            return
-        if self.is_row:
-            self.parts.append(" ")
-        elif self.is_pre:
-            if name == "br" or self.parts[-1:] != ["\n"]:
-                self.parts.append("\n")
-        elif name == "br":
-            self.end_line()
-            self.line_ends += 1
+            out.write(link_end)
+            link_end = href = ""
+        # What begins.
+        if name and not token["end"]:
+            values = tag_attributes(token["attributes"])
+            target = values.get("href", "#")
+            if name in left_out or "hidden" in values:
+                is_read = False
+            elif name == root:
+                is_read = True
+            if name == "base":
+                base = http_url(base, target) or base
+            elif name == "a" and layout != "pre" and not target.startswith("#"):
+                href = re.sub("[ ()]", percent_encode, http_url(base, target))
+            elif name == "img":
+                words = values.get("alt", "")
+            elif name == "tr":
+                row_end = ROW_END.search(html, token.end())
+                layout = "tr" if row_end and row_end["row"] else ""
+            elif name in ("td", "th") and layout == "tr":
+                words, behind = "|", " "
+            elif name == "pre" and is_read:
+                layout, words, behind = "pre", "```", "\n"
+            elif first_mark and is_read:
+                mark += indent[len(mark) :] + first_mark
+            if name in CONTAINERS or not (is_read or name in EMPTY_ELEMENTS):
+                if len(opened) < MAX_OPEN_ELEMENTS:
+                    inner_indent = indent + first_mark.replace("-", " ")
+                    opened.append(OpenElement(name, inner_indent, layout, is_read))
+        # What is written.
+        if layout == "pre":
+            words = LINE_END.sub("\n" + indent, words)
         else:
-            self.end_line(line_ends)
-
-    def end_line(self, line_ends: int = 0) -> None:
-        """Writes the line, if it has words, and says how many line ends follow at least."""
-        if self.href and "".join(self.parts[self.link_at :]).strip():
-            self._end_link()  # of a card: its first line is the link
-        text = "".join(self.parts)
-        if self.is_pre:
-            self.out.write(re.sub(r"\r\n?|\n", "\n" + self.open[-1].indent, text))
-        else:
-            words = BLANKS.sub(" ", text).lstrip(" ").rstrip(" |")
-            if words:
-                self._write(words)
-        self.parts.clear()
-        self.link_at = 0
-        if not self.marker:
-            self.line_ends = max(self.line_ends, line_ends)
-
-    def _write(self, words: str) -> None:
-        indent = self.open[-1].indent
-        if self.line_ends > 1 and self.out.tell():
-            are_quoted = self.above[:1] == indent[:1] == ">"
-            self.out.write("\n>" if are_quoted else "\n")
-        if self.line_ends and self.out.tell():
-            self.out.write("\n")
-        self.out.write(self.marker + indent[len(self.marker) :] + words)
-        self.above = indent
-        self.marker = ""
-        self.line_ends = 0
+            words = BLANKS.sub(" ", words)
+        if words == " ":
+            lead = lead or words
+        elif words and is_read:
+            if "\n" in lead:
+                mark += indent[len(mark) :]
+            if href:
+                words = "[" + words
+                link_end = f"]({href})"
+                href = ""
+            out.write(lead + mark + words)
+            lead = behind
+            mark = ""
+        if out.tell() > MAX_READ_BYTES:  # characters, three times in memory; a long novel
+            break
+    return (out.getvalue() + link_end).lstrip("\n")
 
 
 # 16e. Directives that bind what is done with a page
