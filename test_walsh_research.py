@@ -5257,14 +5257,16 @@ class Oracle:
         is_none = status in REDIRECTS or 400 <= (status or 0) < 500 and status != 429
         if is_none and not is_cut:
             file.value, file.sent = None, {}
-        self.learn(file, walk, not is_cut and (is_none or status in (200, 304)))
+        # A host that is held is asked for robots.txt first when the hold ends.
+        pause = 0 if status in (429, 503) and not walk.is_single else 300
+        self.learn(file, walk, not is_cut and (is_none or status in (200, 304)), pause)
 
-    def learn(self, file, walk, has_come):
+    def learn(self, file, walk, has_come, pause=300):
         file.asked, file.due = self.at, None
         if has_come:
             file.since, file.failures, file.status, file.put_off_since = None, 0, 200, None
             return
-        file.due = max(walk.due or 0.0, self.at + 300)
+        file.due = max(walk.due or 0.0, self.at + pause)
         file.since = self.at if file.since is None else file.since
         file.failures += 1
         file.status = file.status if walk.status is None else walk.status

@@ -3985,10 +3985,17 @@ class PolicyStore:
         self._note(job.key, new._replace(checked_at=now, asked_at=now))
         return None
 
-    def fail(self, job: Job, ending: Ending, trouble: str) -> None:
-        """What is held stays in force, and is asked for again in five minutes at the earliest."""
+    def fail(
+        self, job: Job, ending: Ending, trouble: str, pause: float = POLICY_RETRY_SECONDS
+    ) -> None:
+        """What is held stays in force, and is asked for again after a pause, in seconds.
+
+        If the document's own answer named a later time, that counts.
+        """
         now = self._now()
-        retry_at = max(ending.due_at or now, now + POLICY_RETRY_SECONDS)
+        retry_at = now + pause
+        if ending.later is None or ending.later.by == job.wire:
+            retry_at = max(retry_at, ending.due_at or now)
         held = self.load(job.key)  # another process may have adopted one meanwhile
         status = held.status if ending.answer is None else ending.status
         held = after_failure(held, status, trouble, retry_at, now)
@@ -4194,7 +4201,9 @@ class RobotsStore(PolicyStore):
     def fail(self, job: Job, ending: Ending, trouble: str) -> None:
         """Where no request could leave nobody was asked: this process alone remembers that."""
         if job.attempts or ending.due_at is not None:
-            super().fail(job, ending, trouble)
+            # The host is held as long as the answer says, and then robots.txt comes first.
+            is_held = ending.status in BACKOFF_STATUSES and not job.is_single
+            super().fail(job, ending, trouble, 0.0 if is_held else POLICY_RETRY_SECONDS)
             return
         refused_by = "" if ending.refusal is None else str(ending.refusal.gate)
         now = self._now()
