@@ -7502,9 +7502,10 @@ threading.Thread.start = refuse"""
     def test_the_end_of_stdin_cancels_what_hangs_after_a_grace(self, client):
         with Site() as host:
             one = client("--timeout", 60, patch="wr.GRACE_SECONDS = 0.2")
-            one.send(fetch_call(1, host.origin + "/hang"), fetch_call(2, host.origin + "/later"))
+            one.send(fetch_call(1, host.origin + "/hang"))
             while host.paths.get(timeout=20) != "/hang":
                 pass
+            one.send(fetch_call(2, host.origin + "/later"))
             assert one.end() == ([], 0, "") and host.paths.empty()
 
     def test_what_was_asked_before_the_end_of_stdin_is_answered(self, client):
