@@ -10592,17 +10592,15 @@ class McpServer(SystemClock):
     """
 
     def __init__(self, source: Any, sink: BinaryIO, transport: HarnessTransport) -> None:
-        import threading
-
         self._transport = transport
         # It has a buffer of its own: at its end the interpreter wants the lock of stdin's.
         self._source = io.BufferedReader(getattr(source, "raw", source))
         self._sink = sink
-        self._sink_lock = threading.RLock()
+        self._sink_lock = _thread.RLock()
         self._calls: list[HarnessRequest] = []  # not answered yet
         self._waiting: list[HarnessRequest] = []  # those of them that no thread serves yet
         self._threads = 0  # that serve calls
-        self._threads_lock = threading.Lock()  # held while one begins or ends
+        self._threads_lock = _thread.allocate_lock()  # held while one begins or ends
         self._trouble: OSError | None = None  # why it cannot go on
 
     def serve(self, bot: Bot) -> None:
@@ -10664,9 +10662,9 @@ class McpServer(SystemClock):
                 leave_if_cancelled()
                 reply = call.reply(bot)
             with self._sink_lock:
-                self._calls.remove(call)
                 if not call.is_cancelled.is_set():
                     self._send(reply)
+                self._calls.remove(call)
 
     def sleep(self, seconds: float) -> None:
         """Waits for a call, on its thread. CallCancelled: nobody waits for that any more."""
@@ -10699,6 +10697,7 @@ class McpServer(SystemClock):
             self._send(request.reply())
 
     def _send(self, line: bytes) -> None:
+        """Writes a line before any other thread writes one."""
         with self._sink_lock:
             try:
                 self._sink.write(line)
