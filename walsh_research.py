@@ -7,26 +7,27 @@
 
 What to call:
 
-    fetch(url)      one target through every gate; a Result, whatever becomes of it
-    run(urls)       many targets, each host at its own pace; a Result each, as it is done
-    may_fetch(url)  whether a target may be requested now; a Decision, true where it may
-    discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
-    Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
+    fetch(url)      fetch one target through every gate; returns a Result
+    run(urls)       fetch many targets, each host at its own pace; yields a Result for each
+    may_fetch(url)  whether a target may be requested now; returns a Decision
+    discover(url)   what a site offers instead of HTML: feeds, Markdown, llms.txt; yields Sources
+    Bot(...)        a bot with its own cache, limits and clock; these functions are its methods
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
-    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
+    call_tool(...)  the same calls for a model: `tools()` describes them, `--mcp` serves them
 
     import walsh_research
     for result in walsh_research.run(["https://example.org/", "https://example.com/feed"]):
         print(result.outcome, result.url, result.reason)
 
-Policy, network and server trouble never raise: the Result says what became of the target. As a
-command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest --offline` for proof.
+Policies, networks and servers cause no exceptions: the Result says what happened to the target.
+As a command: `python walsh_research.py URL...`; `--help` lists the options, and
+`--selftest --offline` checks every requirement without a network.
 
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
 needs CPython 3.9 to 3.15, or Pyodide, and the standard library alone.
 
-Where each clause of the checklist is decided, by section and function; class TestR2a tests R2a,
-and `grep '# R2a' walsh_research.py` finds the line itself.
+The index names the section and the function that decide each clause of the checklist. The class
+TestR2a tests R2a, and `grep '# R2a' walsh_research.py` finds the lines that implement it.
 
     R1    exact User-Agent           10 REQUESTS       request_headers
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
@@ -58,24 +59,24 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
 
 The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
 attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
-the sections; each uses only those above it. Sections 1 to 10, 16 and 17 are pure: no clock, file,
-socket, environment or printing, and no dice but `roll`.
+the sections; each uses only those above it. Sections 1 to 10, 16 and 17 are pure: they use no
+clock, file, socket or environment, print nothing, and only `roll` draws a random number.
 
-A copy may change the numbers of section 1b, and others marked "ours", within the clause that each
-of them serves. Those of section 1a are the specification's.
+A copy of this file may change the numbers of section 1b, and others marked "ours", within the
+clause that each of them serves. The specification fixes those of section 1a.
 """
 
 from __future__ import annotations
 
 if __name__ == "__main__":
-    # Ctrl-C ends the process without a traceback before `main` handles it, and after.
-    # `signal` itself imports `enum` first, which takes long enough for a Ctrl-C to arrive.
+    # Before `main` handles Ctrl-C, and after, Ctrl-C ends the process without a traceback.
+    # `_signal` is used since importing `signal` takes long enough for a Ctrl-C to arrive.
     import _signal  # type: ignore[import-not-found]
 
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
-# What is imported in a function costs a start more than a millisecond, or is not everywhere.
+# Functions import the modules that take more than a millisecond, or that some platforms lack.
 import _thread
 import binascii
 import codecs
@@ -128,7 +129,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
     from http.client import HTTPResponse
-    import ssl  # some decisions need no connection, and it is slow to import
+    import ssl  # slow to import, and some decisions need no connection
     import threading
     from datetime import datetime
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -136,16 +137,16 @@ if TYPE_CHECKING:
 
 # ============================================================================
 # === PART I   THE BOT
-# All that decides, waits and sends. The file cut off at Part II imports and works alone.
+# Everything that decides, waits and sends. The file works without Part II.
 # ============================================================================
 
 
 # === 1. CONSTANTS   spec 6 ===================================================
-# 1a. The names and values of the specification and of RFC 9309.
+# 1a. Names and values of the specification and of RFC 9309.
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"  # R1, exact
 UA_TOKEN = "Walsh-Research"  # R1, R2: matched case-insensitively
 ROBOTS_TTL_SECONDS = 86400  # R2: 24 h
-BLOCKLIST_REFRESH = "PT6H"  # R3: where the document names no refresh of its own
+BLOCKLIST_REFRESH = "PT6H"  # R3: for a document without a `refresh`
 SCHEMA_TTL_SECONDS = 604800  # R10: 7 days
 MIN_REQUEST_INTERVAL = 1.0  # R4: seconds, per host
 DEFAULT_MAX_RETRIES = 5  # R5
@@ -159,38 +160,40 @@ BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"
 SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
 BACKOFF_STATUSES = (429, 503)  # R5
 HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
-MAX_ROBOTS_BYTES = 500 * 1024  # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
+MAX_ROBOTS_BYTES = 500 * 1024  # spec 9.1.1, RFC 9309 2.5: read of a robots.txt
 MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 2.3.1.2
 MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 __version__ = "1.0.0"
 
-# 1b. Our own numbers, each with its unit and its reason: what would happen without it.
-MAX_URL_LENGTH = 64 * 1024  # characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0  # says "never"; 400 digits are infinite
+# 1b. Numbers of this implementation, each with its unit and its reason.
+MAX_URL_LENGTH = 64 * 1024  # characters; a Location may have 256 KiB, and the URL is kept
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0  # ten years; a number of 400 digits is infinite
 # robots.txt.
 MAX_SITEMAPS = 1000  # lines kept of one robots.txt; `discover` would list 32,000
 MAX_CONTENT_SIGNALS = 1000  # names kept of a group; 500 KiB may have 80,000, in 7 MiB
 # Octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds.
 MAX_WILDCARD_OCTETS = 2**26
 # JSON, schemas, the blocklist.
-MAX_JSON_DIGITS = 4300  # of one integer, as in CPython 3.11; converting is quadratic
+MAX_JSON_DIGITS = 4300  # of one integer, as in CPython 3.11; conversion takes quadratic time
 LEAST_BYTES_PER_BRACKET = 16  # of JSON; `{"domain":"a.b"},` has 17, and `[],` fills memory
 FREE_JSON_BRACKETS = 10_000  # that any JSON may open; 2 MiB of memory
-MAX_MATCHED_TEXT = 2048  # characters; an ambiguous pattern takes as long as it likes
+MAX_MATCHED_TEXT = 2048  # characters; an ambiguous pattern may take exponential time
 MIN_BLOCKLIST_REFRESH_SECONDS = 300  # five minutes; faster would hammer the origin
 MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
-MAX_ODD_ENTRIES = 20  # of a blocklist that are shown; a broken one may have 10^6
-MAX_BLOCKLIST_KEY = 512  # characters of a host; DNS ends at 253; NFKC is quadratic
+MAX_ODD_ENTRIES = 20  # odd entries of a blocklist with a warning each; all 10^6 may be odd
+MAX_BLOCKLIST_KEY = 512  # characters of a host; DNS allows 253, and NFKC takes quadratic time
 # The cache.
-CACHE_FORMAT = "walsh-research-cache/2"  # what the digest of an entry begins with
-# Bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
+CACHE_FORMAT = "walsh-research-cache/2"  # the beginning of the data of an entry's digest
+# Bytes of one file, by kind. A blocklist may have 10^6 domains; of the others the largest
+# legitimate entry is a robots2.txt of 884 KiB.
 MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 4 * 2**20}
-# Bytes kept where there is no disk, by kind; a hostile domain has any number of hosts.
+# Bytes kept in memory where there is no disk, by kind; a hostile domain has any number of hosts.
 MAX_REMEMBERED_BYTES = {"robots": 64 * 2**20, "robots2": 16 * 2**20, "ask": 16 * 2**20}
 DURABLE_KINDS = ("blocklist", "schema")  # a power cut loses none of these
-# An entry that is not written again goes, by kind. List and schema never do (R3b, R10), a source
-# outlives a yearly run, and the pace the longest Retry-After. A "tmp" is of a killed process.
+# An entry is deleted this long after it was last written, by kind. The blocklist and the schema
+# stay (R3b, R10). A source is kept for longer than a year, for a run once a year. A killed
+# process leaves a file of the kind "tmp".
 ENTRY_LIFETIME_SECONDS = {
     "blocklist": float("inf"),
     "schema": float("inf"),
@@ -206,48 +209,50 @@ RENAME_PAUSES_SECONDS = (0.01, 0.02, 0.04, 0.08)  # before a rename is tried aga
 # The transport.
 WEBASSEMBLY = ("emscripten", "wasi")  # platforms without sockets, threads and processes
 MAX_HEAD_BYTES = 256 * 1024  # of status lines and headers on the wire, 1xx answers included
-MAX_ADDRESSES_TRIED = 8  # a name with 4,000 would make a port scanner of us
+MAX_ADDRESSES_TRIED = 8  # of one name; one with 4,000 would make the bot a port scanner
 PIECE_BYTES = 16 * 1024  # read, or decoded, at a time
-LOOK_UP_SECONDS = 10.0  # of a request's time, for a name
-PIN_SECONDS = 60.0  # what a look-up gave, or why nothing, is held for the requests that follow
-MAX_PINS = 256  # names held so; a run may visit 10^6
-MAX_KEPT_SECONDS = 15.0  # an open connection, between two requests to the same place
-UNSAID_CLOSE_SECONDS = 0.005  # after an answer, until a connection counts as kept
+LOOK_UP_SECONDS = 10.0  # for the look-up of a name, out of the time of a request
+PIN_SECONDS = 60.0  # for which the result of a look-up, or its failure, is used again
+MAX_PINS = 256  # names whose look-up is kept; a run may visit 10^6 hosts
+MAX_KEPT_SECONDS = 15.0  # for which an idle connection is kept
+UNSAID_CLOSE_SECONDS = 0.005  # waited for the end of a kept connection before it is used again
 LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
-MAX_REDIRECTS = 10  # the spec is silent (19, C6); browsers stop at 20
+MAX_REDIRECTS = 10  # the specification names no limit (19, C6); browsers follow 20
 PERMANENT_REDIRECT_SECONDS = 30 * 86400.0  # for which a 301 or 308 is remembered
-MAX_HOP_WAIT_SECONDS = 86400.0  # of a target at a hop; a link may be pointed elsewhere meanwhile
-MAX_ROBOTS_PUT_OFF_SECONDS = 86400.0  # of a site whose robots.txt leads to a host that must wait
-MAX_FOREIGN_REFRESH_SECONDS = 86400.0  # how long a stopped process may keep a stale list shut
+MAX_HOP_WAIT_SECONDS = 86400.0  # of a target behind a redirect; beyond, it begins anew
+MAX_ROBOTS_PUT_OFF_SECONDS = 86400.0  # for a host to which a robots.txt is redirected
+MAX_FOREIGN_REFRESH_SECONDS = 86400.0  # waited for another process to refresh a stale list
 MAX_BLOCKLIST_BYTES = 128 * 2**20  # a list of 10^6 domains is legitimate
-MAX_SCHEMA_BYTES = 2**20  # as an entry of the cache
-MAX_VALIDATOR_LENGTH = 1024  # of an ETag; no server takes its 256 KiB back
+MAX_SCHEMA_BYTES = 2**20  # of the standalone schema
+MAX_VALIDATOR_LENGTH = 1024  # characters of an ETag; servers refuse to get back all 256 KiB
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # a run may visit 10^6 sites; the cache has the rest
-LEAST_SLEEP_SECONDS = 0.001  # a shorter one may not move a coarse clock at all
+LEAST_SLEEP_SECONDS = 0.001  # a coarse clock may not advance during a shorter sleep
 MAX_SIMULATED_CLOCKS = 32  # whose pace is remembered
-MAX_SILENT_TARGETS = 3  # of a host in a row without an HTTP answer; a dead host
-SILENT_HOST_SECONDS = 300.0  # would hold up all others; its own are put off for so long
-MAX_WARNINGS = 1000  # lines about a run; each site may cause some
-PACE_MARGIN_SECONDS = 0.01  # added to every interval; a server may see two requests closer
-# Behind a request of its own a visit always waits for so long; floats are a little coarse.
+# A host is dead after so many of its targets in a row got no HTTP answer. Its other targets are
+# put off for so many seconds, since their time-outs would hold up all other hosts.
+MAX_SILENT_TARGETS = 3
+SILENT_HOST_SECONDS = 300.0
+MAX_WARNINGS = 1000  # lines of warnings of a run; each site may cause some
+PACE_MARGIN_SECONDS = 0.01  # added to every interval, since requests may arrive closer than sent
+# A visit always waits this long behind a request of its own; two margins absorb rounding.
 PATIENCE_SECONDS = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS
-LOCK_POLL_SECONDS = 0.05  # between two looks at a lock that another process holds
-LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; 400 digits are infinite
-POLICY_RETRY_SECONDS = 300.0  # before a document that did not come is asked again
+LOCK_POLL_SECONDS = 0.05  # between two attempts to take a lock that another process holds
+LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; a number of 400 digits is infinite
+POLICY_RETRY_SECONDS = 300.0  # before a policy document that failed is requested again
 LEAST_FAILURES_FOR_GOOD = 3  # of a robots.txt, besides a month; two a month apart say little
 TOOL_NAME = "walsh_research"
-PLATFORM_CACHE = "<the platform's>"  # cache folder, which None is not
+PLATFORM_CACHE = "<the platform's>"  # the default of cache_dir; None means no folder
 
 
 class LazyPattern:
-    """A regular expression, compiled when it is first used: all of them would take 20 ms."""
+    """A regular expression that is compiled on first use: compiling all of them takes 20 ms."""
 
     def __init__(self, source: Union[str, bytes]) -> None:
         self.source = source
 
     def __getattr__(self, name: str) -> Any:
-        # Python calls this only for what the object does not have yet.
+        # Python calls this only for attributes that are not set.
         value = getattr(re.compile(self.source), name)
         setattr(self, name, value)
         return value
@@ -262,12 +267,12 @@ def lazy_re(source: AnyStr) -> re.Pattern[AnyStr]:
 
 Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
 GateName = Literal["R3", "address", "R2", "robots2", "R4", "R5"]
-Octets = bytes  # Result.bytes is a count
+Octets = bytes  # in Result, `bytes` is a field
 Record = TypeVar("Record", bound=NamedTuple)
 
 
 class EmptyMapping(Mapping[str, Any]):
-    """The default of fields: it stays empty, and unlike a MappingProxyType it pickles."""
+    """An immutable default for fields; unlike a MappingProxyType it can be pickled."""
 
     def __getitem__(self, key: str) -> Any:
         raise KeyError(key)
@@ -286,7 +291,7 @@ NO_FIELDS = EmptyMapping()
 
 
 def as_json(value: Any) -> Any:
-    """Plain data for a value tuple or for what it holds."""
+    """A value tuple, or a field of one, as data that `json` can write."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, Mapping):
@@ -299,12 +304,12 @@ def as_json(value: Any) -> Any:
 
 
 def record_dict(record: NamedTuple) -> dict[str, Any]:
-    """The fields of a value tuple by name, JSON-ready."""
+    """The fields of a value tuple by name, as data that `json` can write."""
     return {name: as_json(item) for name, item in record._asdict().items()}
 
 
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it."""
+    """What robots.txt says about a URL; `recommendation` is the WebCanon policy model's word."""
 
     recommendation: str
 
@@ -321,7 +326,7 @@ class Verdict(str, Enum):
         verdict.recommendation = recommendation
         return verdict
 
-    __str__ = str.__str__  # 3.12 changed what an f-string makes of a str enum
+    __str__ = str.__str__  # Python 3.12 changed how an f-string shows a str enum
 
 
 class Rule(NamedTuple):
@@ -332,7 +337,7 @@ class Rule(NamedTuple):
     line: int  # 1-based
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
@@ -343,62 +348,63 @@ class Link(NamedTuple):
     url: str  # absolute
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
 class Request(NamedTuple):
-    """One exchange for the transport: it follows no redirect and makes no retry of its own."""
+    """One exchange for the transport, which follows no redirects and retries nothing."""
 
     method: Literal["GET", "HEAD"]
     url: str  # wire form: ASCII, no fragment, no credentials
     headers: dict[str, str]
     timeout: float  # seconds for the whole exchange
-    max_bytes: int  # decoded; what lies beyond is cut off: Response.truncated
-    # Asked with status and headers before the body is read; False leaves the body unread (R6).
+    max_bytes: int  # of the decoded body; the rest is cut off and sets Response.truncated
+    # Called with status and headers before the body is read; False leaves the body unread (R6).
     wants: Optional[Callable[[int, list[tuple[str, str]]], bool]] = None
-    # Called once when the last byte of the request has left, or when sending broke off, because a
-    # server may have seen a part of it. R4 counts from there. If it was not called, nobody was asked.
+    # Called once when the last byte of the request has left, or when sending broke off, because
+    # a server may have seen a part of the request. R4 counts from this call. Without the call, no
+    # request was made.
     departed: Optional[Callable[[], None]] = None
 
 
 class Response(NamedTuple):
-    """One answer, as the transport gives it back."""
+    """One answer, as the transport returns it."""
 
     status: int
     headers: list[tuple[str, str]]  # (lower-case name, value), in order
     body: bytes  # content-decoded
-    truncated: bool = False  # at Request.max_bytes
+    truncated: bool = False  # the body was cut at Request.max_bytes
 
 
 class Transport(Protocol):
-    """What makes one exchange, without redirects and retries: sockets, or what a sandbox has.
-
-    It sends the headers as they are (R1), calls `request.departed` where there is one, and raises
-    TransportError where no HTTP answer came.
-    """
+    """Makes one exchange, without redirects and retries."""
 
     def send(self, request: Request) -> Response:
-        """One answer of any status, its body decoded and cut at `request.max_bytes`."""
+        """Return the answer, whatever its status; its body is decoded and cut at `max_bytes`.
+
+        Sends the headers as they are (R1) and calls `request.departed` if there is one. Raises
+        TransportError where no HTTP answer came.
+        """
 
 
 class Clock(Protocol):
-    """What a bot knows of time, and waits by."""
+    """The clock by which a bot dates its requests, and waits."""
 
     def time(self) -> float:
         """Unix seconds, by a wall clock that may jump."""
 
     def monotonic(self) -> float:
-        """Seconds since some beginning, by a clock that never jumps."""
+        """Seconds since an arbitrary moment, by a clock that never jumps."""
 
     def sleep(self, seconds: float) -> None:
-        """Returns after so many seconds, or later."""
+        """Return after so many seconds, or later."""
 
 
 class TransportError(Exception):
     """No HTTP answer came; `reason` says why in one line.
 
-    `final` is true where a retry is pointless, `refused` where the address check refused.
+    `final` is true where a retry is pointless, `refused` where the host's address is not public.
     """
 
     def __init__(self, reason: str, final: bool = False, refused: bool = False) -> None:
@@ -409,9 +415,10 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold: `keyword` is the assertion that failed, `pointer` where.
+    """The instance violates the schema.
 
-    The pointer has the names as the document writes them; the message is one printable line.
+    `keyword` is the assertion that failed; `pointer` is the JSON Pointer to the value, with names
+    as the document writes them. The message is one printable line.
     """
 
     def __init__(self, pointer: str, keyword: str, message: str) -> None:
@@ -420,7 +427,7 @@ class SchemaViolation(ValueError):
 
 
 class UnsupportedSchema(ValueError):
-    """The schema asserts something that the validator does not implement."""
+    """The schema is malformed, or uses an assertion that the validator does not implement."""
 
 
 class BlocklistRejected(ValueError):
@@ -428,9 +435,9 @@ class BlocklistRejected(ValueError):
 
 
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
-# What a duration and a date mean. `re` compiles an expression when it is first used.
-UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # exact as a float, finite times any unit
-LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"  # no unit follows one that has a fraction
+# Durations and dates. Their expressions are strings, since `re` compiles them on first use.
+UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # 15 digits are exact as a float
+LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"  # only the last number may have a fraction
 UNIT_SECONDS = (604800, 86400, 3600, 60, 1)  # every form has a group for each of these units
 ISO_DURATION = (
     rf"{LAST_FRACTION}P(?=[0-9T])"
@@ -439,7 +446,7 @@ ISO_DURATION = (
     rf"(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?"
     r")"
 )
-# IMF-fixdate, RFC 850, asctime (RFC 9110 5.6.7), of which `email.utils` would take far more.
+# IMF-fixdate, RFC 850 and asctime (RFC 9110 5.6.7); `email.utils` accepts far more.
 HTTP_TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
 HTTP_DATE = (
     rf"(?i)[a-z]+, [0-9]{{2}}(?: [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) {HTTP_TIME} GMT"
@@ -450,7 +457,7 @@ LAST_SECOND = 253402300799  # the end of the year 9999
 
 
 def utc_moment(unix_seconds: float) -> datetime:
-    """The whole second in UTC, within the years 1 to 9999."""
+    """The instant in UTC, rounded down to the second, within the years 1 to 9999."""
     from datetime import datetime, timedelta
 
     kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
@@ -458,9 +465,9 @@ def utc_moment(unix_seconds: float) -> datetime:
 
 
 def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
-    """The instant as ISO 8601 in UTC, whole seconds; "" for NaN. Never raises.
+    """The instant as ISO 8601 in UTC, in whole seconds; "" for NaN. Never raises.
 
-    With `exactly` it has milliseconds, where there are any.
+    With `exactly`, milliseconds are added unless they are 0.
     >>> iso_utc(1779494400.9), iso_utc(1779494400.9, exactly=True)
     ('2026-05-23T00:00:00Z', '2026-05-23T00:00:00.900Z')
     """
@@ -475,7 +482,7 @@ def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
 
 
 def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
-    """Seconds of a duration in the first of the forms that it has; None where it has none."""
+    """Seconds of a duration, by the first of the regular expressions that matches; else None."""
     for form in forms:
         found = re.fullmatch(form, text)
         if found is not None:
@@ -485,10 +492,10 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
+    """Seconds (float) of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. ValueError for anything else, and for calendar years
-    and months, which have no length.
+    Only the last number may have a fraction. Raises ValueError for anything else, and for calendar
+    years and months, which have no fixed length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -502,14 +509,14 @@ def parse_duration(text: str) -> float:
 
 
 def parse_http_date(value: str, now: float) -> float | None:
-    """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None where it is none."""
+    """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None for other text."""
     from email.utils import parsedate_tz
 
     parts = re.fullmatch(HTTP_DATE, value) and parsedate_tz(value)
     if not parts:
         return None
     year, month, day, hour, minute, second = parts[:6]
-    if "-" in value:  # RFC 850 writes two digits, of a year that is at most 50 years ahead.
+    if "-" in value:  # RFC 850: a year of two digits is at most 50 years ahead
         latest_year = utc_moment(max(0.0, now)).year + 50
         year = latest_year - (latest_year - year) % 100
     epoch = utc_moment(0.0)
@@ -521,14 +528,14 @@ def parse_http_date(value: str, now: float) -> float | None:
 
 
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
-    """Seconds that Retry-After asks for from `now` (Unix seconds); None where it is neither form.
+    """Seconds from `now` (Unix seconds) that a Retry-After value asks to wait. R5.
 
-    0.0 for a date that has passed; at most MAX_RETRY_AFTER_SECONDS. Never raises.
-    R5, RFC 9110 10.2.3.
+    None for a value that is neither a number of seconds nor an HTTP-date (RFC 9110 10.2.3); 0.0
+    for a date in the past; at most MAX_RETRY_AFTER_SECONDS. Never raises.
     >>> parse_retry_after("120", now=0), parse_retry_after("soon", now=0)
     (120.0, None)
     """
-    if not isinstance(value, str) or not value.isascii():  # float() reads Arabic digits
+    if not isinstance(value, str) or not value.isascii():  # float() accepts Arabic digits
         return None
     value = value.strip(" \t")
     if value.isdigit():
@@ -542,35 +549,36 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
-# The three spellings of a URL (key, throttle, wire), and which addresses are public.
+# The three forms of a URL (de-duplication key, throttle key, wire form), and public addresses.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text.
+# RFC 3986, appendix B; matches any text.
 REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
 # Userinfo, host, port.
 AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
-BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")  # and what follows it
+# A URL without its scheme.
+BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
-# White space, " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands.
+# White space, " < > \ ^ ` { | } and everything beyond ASCII; a stray % is not encoded.
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
-# IDNA 2003 and 2008 lead these letters to different hosts.
 IDNA_DOTS = "[.\u3002\uff0e\uff61]"
+# IDNA 2003 and IDNA 2008 encode names with these letters as different hosts.
 IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]"
 IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
-# Leading 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
+# The first 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
 IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
-# Up to the last at sign, or what becomes one where a URL is decoded or its host is normalised.
+# Up to the last at sign, or character that decoding or normalisation turns into one.
 LAST_AT_SIGN = lazy_re("(?s).*(?:@|%40|\uff20|\ufe6b)")
 URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
-# The opening of a URL, or of one in its path or query, behind which a userinfo may stand, since
-# no mere host and port follow. A password may hold a slash.
+# The opening of a URL, or of a URL in its path or query, unless just a host and a port follow:
+# then a userinfo may follow. A password may contain a slash.
 DOUBTFUL_OPENING = lazy_re(
     r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
     r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
     r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-# What prints as nothing or as a blank, though `isprintable` takes it for a sign.
+# Characters that show as nothing or as a blank, though `isprintable` accepts them.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
     "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -580,14 +588,14 @@ INVISIBLE = lazy_re(
 class UrlParts(NamedTuple):
     scheme: str  # "http" or "https"
     userinfo: str | None
-    host: str  # as normalize_host gives it
-    port: int | None  # where the URL writes one
-    path: str  # "" or from its "/" on; from here on as written
-    query: str  # "" or from its "?" on
+    host: str  # as normalize_host returns it
+    port: int | None  # None where the URL has none
+    path: str  # "", or "/" and the rest, as written
+    query: str  # "", or "?" and the rest, as written
 
 
 def shown_character(character: str) -> str:
-    """A character, or the escape that Python's source would have for it."""
+    """A character, or the escape for it in Python's source."""
     if character == "\xa0":
         return " "
     if character.isprintable() and not INVISIBLE.match(character):
@@ -598,7 +606,7 @@ def shown_character(character: str) -> str:
 def printable(text: str, limit: int = 300) -> str:
     """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
-    Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
+    Control characters, and characters that are invisible or reorder text, are shown as escapes.
     """
     shown = "".join(map(shown_character, text[: limit + 1]))
     if len(shown) <= limit:
@@ -607,9 +615,9 @@ def printable(text: str, limit: int = 300) -> str:
 
 
 def mask_credentials(text_url: str) -> str:
-    """A URL, or what was meant to be one, with its userinfo as `***`. Never raises.
+    """A URL with its userinfo as `***`. Never raises.
 
-    What is no URL is hidden up to its last at sign, since any part of it may be a password.
+    Text that is no URL is hidden up to its last at sign, since any part may be a password.
     >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
     ('http://***@proxy:3128', 'https://x.test/@user')
     """
@@ -631,21 +639,21 @@ def percent_encode(match: re.Match[str]) -> str:
 
 
 def ipv4_part(text: str) -> int:
-    """One number of an IPv4 address: hex, octal or decimal. ValueError for `08`."""
+    """One number of an IPv4 address: hex, octal or decimal. Raises ValueError for `08`."""
     if "x" in text:
         return int(text, 16)
     return int(text, 8 if text.startswith("0") else 10)
 
 
 def ipv4_literal(host: str) -> str | None:
-    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers, or None."""
+    """The dotted IPv4 address that `inet_aton` and browsers read in a host of numbers, or None."""
     if not IPV4_NUMBERS.fullmatch(host):
         return None
     try:
         *octets, rest = map(ipv4_part, host.split("."))
-        # The last one fills what is left.
+        # The last number fills the octets that are left.
         written = bytes(octets) + rest.to_bytes(4 - len(octets), "big")
-    except (ValueError, OverflowError):  # 08, or 256
+    except (ValueError, OverflowError):  # such as 08, or 256
         return None
     return ".".join(map(str, written))
 
@@ -662,18 +670,19 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 
 
 def normalize_host(host: str) -> str:
-    """The one spelling of a host that every gate and the request see; ValueError where it is none.
+    """The one spelling of a host, which every gate and the request use.
 
+    Raises ValueError for a host that is neither a name nor an IP address.
     >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0::1]")
     ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
     name = host
-    if "%" in name:  # an escape would hide a listed host
+    if "%" in name:  # an escape would hide a host from the blocklist
         from urllib.parse import unquote
 
-        name = unquote(name)  # where it is no UTF-8, U+FFFD is no host character
+        name = unquote(name)  # octets that are no UTF-8 become U+FFFD, which is refused below
     if not name.isascii():
         name = idna_name(name, host)
     name = name.lower().removesuffix(".")
@@ -703,21 +712,22 @@ def normalize_ipv6_host(host: str) -> str:
 
 
 def in_lower_case(text: str) -> str:
-    """R3a: the one folding of letters in a URL's host and in the list.
+    """R3a: the lower case of a URL's host and of a listed domain.
 
-    It comes before the codec of IDNA, which from Python 3.14 on folds no letter that is younger
-    than Unicode 3.2. Each letter is taken alone, since `str.lower` ends a word in another sigma.
+    Needed before IDNA encoding, because the codec of Python 3.14 leaves letters that are newer than
+    Unicode 3.2 in upper case. Each letter is converted alone, because `str.lower` uses another
+    sigma at the end of a word.
     """
     return "".join(map(str.lower, text))
 
 
 def idna_name(name: str, host: str) -> str:
-    """The A-labels of a name; the ValueError shows the host as it was written."""
+    """The A-labels of a name. Raises ValueError, which quotes `host`."""
     with suppress(UnicodeError):
-        # The codec takes quadratic time on a long label; DNS has no name of 255 characters.
+        # The codec takes quadratic time on a long label; a name in DNS is shorter than 255.
         if len(name) < 255 and not re.search(IDNA_DOUBT, name):
             labels = in_lower_case(name).encode("idna").decode("ascii")
-            # A letter that becomes a dot would slip past a listed name.
+            # A letter that becomes a dot would make a name that the blocklist does not match.
             if labels.count(".") == len(re.findall(IDNA_DOTS, name)):
                 return labels
     wanted = "a name that all versions of IDNA encode alike, or its punycode (xn--...)"
@@ -725,16 +735,16 @@ def idna_name(name: str, host: str) -> str:
 
 
 def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each "" or with its mark."""
+    """Scheme, authority, path, query and fragment, each with its delimiter, or ""."""
     found = next(REFERENCE.finditer(reference))
     return list(found.groups(""))
 
 
-@lru_cache(maxsize=8)  # the gates ask of one URL again and again; it may have 64 KiB
+@lru_cache(maxsize=8)  # every gate splits the same URL, which may have 64 KiB
 def split_url(url: str) -> UrlParts:
-    """The parts of an absolute http(s) URL; ValueError otherwise.
+    """The parts of an absolute http(s) URL. Raises ValueError for anything else.
 
-    Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
+    Unlike `urllib.parse`, it removes no characters and keeps an empty query.
     """
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
@@ -758,35 +768,35 @@ def split_url(url: str) -> UrlParts:
 
 
 def canonical_url(url: str) -> str:
-    """The de-duplication key of R7 (spec 10.2); never what is requested.
+    """The de-duplication key of R7 (spec 10.2), which is never requested.
 
-    ValueError as `split_url`.
+    Raises ValueError where `url` is no absolute http(s) URL with a host.
     >>> canonical_url("HTTPS://x.test:443/a/?q=1#f")
     'https://x.test/a?q=1'
     """
     parts = split_url(url)
     origin = url_origin(parts).removesuffix(f":{DEFAULT_PORTS[parts.scheme]}")
-    path = parts.path.removesuffix("/")  # a single slash goes: /a// is /a/
+    path = parts.path.removesuffix("/")  # one slash only: /a// becomes /a/
     key = f"{origin}{path or '/'}{parts.query}"
-    return url if key == url else key  # one string, not two: a run may hold 10^6
+    return url if key == url else key  # saves a string each: a run may hold 10^6 URLs
 
 
 def url_origin(parts: UrlParts) -> str:
-    """scheme://host[:port], with the port where the URL writes one."""
+    """scheme://host[:port], with the port that the URL has, if any."""
     if parts.port is None:
         return f"{parts.scheme}://{parts.host}"
     return f"{parts.scheme}://{parts.host}:{parts.port}"
 
 
 def resolve_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers."""
-    if "/." not in f"/{path}" and "%2" not in path:  # as in nearly all
+    """The path without dot segments (RFC 3986 5.2.4); servers and browsers read `%2e` as a dot."""
+    if "/." not in f"/{path}" and "%2" not in path:  # nearly all paths
         return path
     kept: list[str] = []
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
         if dots == "..":
-            del kept[max(1, len(kept) - 1) :]  # the root stays
+            del kept[max(1, len(kept) - 1) :]  # the "" before the first slash stays
         elif dots != ".":
             kept.append(segment)
     if dots in (".", ".."):
@@ -795,10 +805,10 @@ def resolve_dot_segments(path: str) -> str:
 
 
 def wire_url(url: str) -> str:
-    """The one form of a target that gates and request see.
+    """The form of a target that the gates judge and the request carries.
 
-    ASCII, dot segments resolved, no fragment; nothing else is rewritten. ValueError as
-    `split_url`, and for credentials. What it gives, it gives back unchanged.
+    ASCII, dot segments resolved, no fragment; nothing else is rewritten, and a wire URL is returned
+    unchanged. Raises ValueError as `split_url`, and for a URL with credentials.
     >>> wire_url("https://Example.com./a/%2e%2E/b c?q#f")
     'https://example.com/b%20c?q'
     """
@@ -815,24 +825,24 @@ def wire_url(url: str) -> str:
 
 
 def path_and_query(wire: str) -> str:
-    """What robots.txt is asked about, and what the request line carries."""
+    """The part of a wire URL that robots.txt rules match and that the request line carries."""
     return wire[wire.index("/", 8) :]
 
 
 def site_of(wire: str) -> str:
-    """scheme://host[:port]"""
+    """scheme://host[:port] of a wire URL."""
     return wire[: wire.index("/", 8)]
 
 
 def site_key(url: str) -> str:
-    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url."""
+    """The key of a robots.txt (RFC 9309 2.3): scheme, host and port, as in canonical_url."""
     return site_of(canonical_url(url))
 
 
 def host_key(url: str) -> str:
     """The throttle key of R4: the host, with `:port` where that is not the scheme's default.
 
-    ValueError as `split_url`.
+    Raises ValueError as `split_url`.
     >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
     ('example.com', 'example.com:8080')
     """
@@ -840,10 +850,10 @@ def host_key(url: str) -> str:
 
 
 def resolve_url(base: str, reference: str) -> str:
-    """The absolute URL, of any scheme, that a link or a Location means (RFC 3986 5.2).
+    """The absolute URL, of any scheme, of a link or a Location (RFC 3986 5.2).
 
-    ValueError where it has a control character, is relative to nothing, or outgrows
-    MAX_URL_LENGTH.
+    Raises ValueError where `base` is needed and not absolute, or where the URL has a control
+    character or more than MAX_URL_LENGTH characters.
     >>> resolve_url("https://x.test/a/b?c", "../d#e")
     'https://x.test/d#e'
     """
@@ -859,18 +869,18 @@ def resolve_url(base: str, reference: str) -> str:
             elif not path.startswith("/"):
                 folder = base_path.rpartition("/")[0]
                 path = f"{folder}/{path}"
-    if authority:  # else x:/.//host would grow one
+    if authority:  # without one, x:/.//host must not become x://host
         path = resolve_dot_segments(path)
     resolved = f"{scheme}{authority}{path}{query}{fragment}"
     if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
-        # The reference is shown alone: on its base, a misspelt URL looks like a path.
+        # The message shows the reference alone: resolved, a misspelt URL looks like a path.
         wanted = f"no control characters, and at most {MAX_URL_LENGTH} in all"
         raise not_wanted("reference", reference, wanted)
     return resolved
 
 
-# Which addresses are public, by the IANA special-purpose registries: the longest block that holds
-# an address decides. `ipaddress.is_global` differs between patch releases.
+# The blocks of the IANA special-purpose registries; those under "" are public. The longest block
+# that contains an address decides. `ipaddress.is_global` differs between patch releases.
 ADDRESS_BLOCKS = {
     "": "0.0.0.0/0 2000::/3 2001:1::1/128 2001:1::2/128 2001:1::3/128 2001:3::/32 2001:4:112::/48",
     "an address of this network": "0.0.0.0/8 ::/128",
@@ -910,10 +920,10 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
 
 
 def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
-    """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
+    """The IPv4 addresses that an IPv6 address contains, else the address itself."""
     if address.version == 4 or int(address) <= 1:
         return [address]
-    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+    # With local NAT64 (RFC 8215), and the deprecated ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
@@ -922,7 +932,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
 
 
 def address_refusal(address_text: str) -> str:
-    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises."""
+    """Why an IP literal is no public unicast address, in one line; "" if it is. Never raises."""
     from ipaddress import ip_address
 
     shown = printable(address_text, 80)
@@ -941,7 +951,7 @@ def address_refusal(address_text: str) -> str:
 
 
 def host_refusal(host: str) -> str:
-    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be."""
+    """Why a normalised host is not public, as far as its name shows; "" where it may be."""
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
@@ -951,14 +961,14 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# A User-agent or Disallow line that is misspelt is read in two ways: to the letter of the
-# specification, and as it was meant. What one of them denies is denied (R2c).
+# A misspelt User-agent or Disallow line is read in two ways: literally, as the specification says,
+# and as its author probably meant it. A target that one reading denies is denied (R2c).
 ROBOTS_BLANKS = r"[^\S\n]*"
-# Editors leave byte order marks behind. A text has a line feed before each line.
+# `robots_text` puts a line feed before each line; some editors leave a byte order mark there.
 ROBOTS_LINE_START = r"(?i)\n(?:[^\S\n]|\ufeff)*"
-# Its field, its colon, its value. The misspellings are those that google/robotstxt takes
-# (robots.cc, `ParsedRobotsKey`), and an underscore. As there, letters may follow, as in
-# `User-agents`, and a colon may be missing where exactly one word follows, as in no line of prose.
+# The field, the colon and the value. The misspellings are those that google/robotstxt accepts
+# (robots.cc, `ParsedRobotsKey`), and an underscore. As there, more letters may follow, as in
+# `User-agents`, and the colon may be missing before exactly one word, unlike in a line of prose.
 ROBOTS_LINE = lazy_re(
     rf"{ROBOTS_LINE_START}((?a:user[-_ ]?agent[a-z]*"
     r"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*"
@@ -970,31 +980,31 @@ ROBOTS_SITEMAP_LINE = lazy_re(
 )
 ROBOTS_PRODUCT = lazy_re(r"[\w-]+")
 ROBOTS_DELAY = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
-ROBOTS_SIGNAL = lazy_re(  # its name, its answer
+ROBOTS_SIGNAL = lazy_re(  # name and value
     r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
 )
-# R2c: what goes of a last line that was cut in two: all, where it might loosen or lead astray, or
-# what may not be its last octet.
+# R2c: the part that is removed from a last line that was cut off: the line, if it might allow
+# more or end a group; else an escape or a `$` at its end, which may have been cut.
 ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ROBOTS_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
 # Octets that are no UTF-8, as `surrogateescape` decodes them, percent-encoded.
 ROBOTS_UNDECODED = {0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)}
-# What of a target is neither path nor query.
+# The parts of a target that are neither path nor query.
 ROBOTS_ASIDE = lazy_re(r"(?s)\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|#.*")
-# An octet that does not stand as it is; a percent sign takes two hex digits along.
+# An octet that must be encoded, or an escape.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$](?:(?<=%)[0-9A-Fa-f]{2})?")
-# RFC 3986 2.2, but for `*` and `$`, which stand for more in a rule, and `#`, which ends both sides.
+# RFC 3986 2.2, except `*` and `$`, which are operators of rules, and `#`, which ends rule and path.
 ROBOTS_RESERVED = ":/?[]@!&'()+,;="
 
 
 def robots_meaning(status: int) -> str:
-    """What an HTTP status of /robots.txt means. Spec 9.1.1."""
+    """What to do after an HTTP status of /robots.txt. Spec 9.1.1."""
     if status in REDIRECT_STATUSES:  # RFC 9309 2.3.1.2
         return "redirect"
     if status in BACKOFF_STATUSES:  # R5
         return "backoff"
     if 200 <= status < 300:
         return "rules"
-    if 300 <= status < 500:  # any other 3xx leads nowhere, so that it is unavailable
+    if 300 <= status < 500:  # any other 3xx leads nowhere and counts as "unavailable"
         return "none"
     return "unreachable"
 
@@ -1002,8 +1012,9 @@ def robots_meaning(status: int) -> str:
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """A robots.txt with a line feed before each line, and whether it is text.
 
-    A binary has a NUL, or is to a third no UTF-8; RFC 9309 2.3.1.5 still obeys its lines.
-    Octets that are no UTF-8 come percent-encoded, as rules compare them.
+    A body with a NUL, or with more than a third of octets that are no UTF-8, is not text; its
+    lines are obeyed all the same (RFC 9309 2.3.1.5). Octets that are no UTF-8 are percent-encoded,
+    which is how rules are compared.
     """
     if isinstance(body, str):
         body = body[: MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
@@ -1021,11 +1032,11 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     return text, is_text
 
 
-RobotsLine = tuple[str, str, bool, int]  # field, value, whether it is to the letter, number
+RobotsLine = tuple[str, str, bool, int]  # field, value, whether it is spelt correctly, number
 
 
 def robots_lines(text: str) -> Iterator[RobotsLine]:
-    """The lines that count, in file order. Spec 9.1.2.
+    """The lines of known fields except Sitemap, in file order. Spec 9.1.2.
 
     >>> list(robots_lines("\\nUser agent: walsh\\nDisallow: / # all"))
     [('user-agent', 'walsh', False, 1), ('disallow', '/', True, 2)]
@@ -1042,9 +1053,9 @@ def robots_lines(text: str) -> Iterator[RobotsLine]:
 
 
 def robots_means_us(value: str, token: str, wanted: str) -> bool:
-    """Whether a User-agent value that names us not to the letter is likely to mean us.
+    """Whether a User-agent value that does not literally name us probably means us.
 
-    A version, a star or words may follow the name; a whole User-Agent string has it in it.
+    The name may be followed by a version, a star or words, or stand in a whole User-Agent string.
     >>> [robots_means_us(value, "walsh-research", "*") for value in ("Walsh/1.2", "* all", "*bot")]
     [True, True, False]
     """
@@ -1055,12 +1066,12 @@ def robots_means_us(value: str, token: str, wanted: str) -> bool:
 
 
 def robots_is_name(value: str, token: str) -> bool:
-    """Whether a User-agent value names the product, or everybody, to the letter. Spec 9.1.3."""
+    """Whether a User-agent value literally names the product, or is `*`. Spec 9.1.3."""
     return value == "*" or (value != "" and token.startswith(value.lower()))
 
 
 def robots_group(lines: Iterable[RobotsLine], token: str) -> str | None:
-    """The selected User-agent value as written; None where there is none. Spec 9.1.3."""
+    """The selected User-agent value as written; None if no value names us. Spec 9.1.3."""
     values = [line[1] for line in lines if line[0] == "user-agent" and line[2]]
     names = [value for value in values if robots_is_name(value, token)]
     return max(names, key=lambda name: len(name.strip("*")), default=None)  # R2a
@@ -1069,14 +1080,15 @@ def robots_group(lines: Iterable[RobotsLine], token: str) -> str | None:
 def robots_binding(
     lines: Iterable[RobotsLine], token: str, group: str | None
 ) -> Iterator[tuple[RobotsLine, bool]]:
-    """The lines that bind us; each with whether it holds whatever an Allow says. Spec 9.1.2.
+    """The lines that bind us, each with whether it overrides every Allow. Spec 9.1.2.
 
-    R2c: a line that does not name us to the letter may be meant to. Its Allows bind nobody, and
-    the other lines behind it bind us beside those of the selected group.
+    R2c: a User-agent line that does not literally name us may be meant for us. The lines behind
+    such a line, except Allow, bind us beside those of the selected group.
     """
     wanted = (group or "*").lower()
-    # Whether the next lines are ours to the letter; in both readings; as meant alone. Whether a
-    # rule has closed the list of agents, to the letter and as meant.
+    # `is_ours`: the next lines are ours when read literally; `is_ours_in_both`: in both readings;
+    # `is_meant`: only as probably meant. `is_closed`, `is_closed_as_meant`: a rule has ended the
+    # list of agents, so the next User-agent line begins a new group, in the one or other reading.
     is_ours = is_ours_in_both = is_meant = is_closed = is_closed_as_meant = False
     for line in lines:
         field, value, is_exact, _ = line
@@ -1102,7 +1114,7 @@ def robots_binding(
 
 
 def robots_signals(values: Iterable[str]) -> dict[str, str]:
-    """The Content-Signals of a group; where its lines contradict each other, "no" stands."""
+    """The Content-Signals of a group by name; of contradictory values, "no" is kept."""
     signals: dict[str, str] = {}
     for found in islice(ROBOTS_SIGNAL.finditer(",".join(values)), MAX_CONTENT_SIGNALS):
         name = found[1].lower()
@@ -1111,10 +1123,10 @@ def robots_signals(values: Iterable[str]) -> dict[str, str]:
     return signals
 
 
-@cache  # one object for each: a file that is all escapes would hold 170,000
+@cache  # one object for each octet: a file of nothing but escapes would create 170,000
 def robots_octet_form(written: str, decoded: str) -> str:
-    """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
-    if written == "%" and not decoded:  # one that escapes nothing
+    """The one spelling of an octet that is written plainly, or as `%` and two hex digits."""
+    if written == "%" and not decoded:  # a percent sign that begins no escape
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
     if octet in f"-._~{decoded}" or (octet.isascii() and octet.isalnum()):
@@ -1123,11 +1135,11 @@ def robots_octet_form(written: str, decoded: str) -> str:
 
 
 def robots_octets(text: str, decoded: str = "") -> str:
-    """One spelling for both sides, in which octets are compared. Spec 9.1.4, RFC 9309 2.2.2.
+    """The spelling in which rules and paths are compared. Spec 9.1.4, RFC 9309 2.2.2.
 
-    Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
-    Reserved ones stay as they stand, but for those of `decoded`: `%2F` is not `/`. One pass, so
-    that `%2541` stays.
+    Unreserved octets are decoded; unsafe octets and those beyond ASCII are encoded, in upper-case
+    hex. Reserved octets stay as written, so that `%2F` is not `/`, except those in `decoded`. A
+    single pass leaves `%2541` as it is.
     """
     if not text.isascii():
         text = text.encode("utf-8", "surrogatepass").decode("latin-1")
@@ -1135,9 +1147,9 @@ def robots_octets(text: str, decoded: str = "") -> str:
 
 
 def robots_target(target: str) -> str:
-    """Path and query of a target, in the one spelling. Never raises.
+    """Path and query of a target, in the spelling of `robots_octets`. Never raises.
 
-    A raw `*` or `$` of a URL is `%2A` or `%24` to a rule (RFC 9309, figure 6).
+    A `*` or `$` in a URL matches `%2A` or `%24` in a rule (RFC 9309, figure 6).
     >>> robots_target("https://x.test?q=%41#top"), robots_target("/a/%2e%2E/b")
     ('/?q=A', '/b')
     """
@@ -1147,9 +1159,9 @@ def robots_target(target: str) -> str:
 
 
 def robots_forms(value: str, is_allow: bool) -> Iterable[str]:
-    """The spellings in which a rule may match; none for one without a value (spec 9.1.4).
+    """The spellings in which a rule may match; none for a rule without a value (spec 9.1.4).
 
-    R2c: a Disallow matches with every escape decoded, too (RFC 9309, figure 4, row 2).
+    R2c: a Disallow also matches with every escape decoded (RFC 9309, figure 4, row 2).
     >>> sorted(robots_forms("/a%2Fb$", is_allow=False)), list(robots_forms("", is_allow=True))
     (['/a%2Fb$', '/a/b$'], [])
     """
@@ -1161,33 +1173,34 @@ def robots_forms(value: str, is_allow: bool) -> Iterable[str]:
 
 
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a rule covers, -1 where it does not match. Spec 9.1.4.
+    """How many octets of `path` a rule covers; -1 where the rule does not match. Spec 9.1.4.
 
-    The path begins as the rule does, up to its first `*`. It has a `$` at its end, so that the last
-    `$` of a rule is a character like any other, which counts nothing. A `*` counts what it
-    consumed, in its longest or its shortest expansion.
+    The caller has checked that `path` begins with the part of the rule before its first `*`, and
+    has added a `$` to `path`, so that a `$` at the end of a rule is a plain character, which is not
+    counted. A `*` counts the octets that it matches, in its longest or its shortest expansion.
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
     first, *pieces = form.split("*")
-    # Pieces never overlap. At its leftmost place each leaves the most room to those behind it.
+    # Pieces never overlap. Each is found at its leftmost place, which leaves the most room for the
+    # pieces behind it.
     end = len(first)
     for piece in pieces:
         start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-    if pieces and is_longest:  # the last one alone decides the length
+    if pieces and is_longest:  # only the place of the last piece decides the length
         end = path.rfind(pieces[-1]) + len(pieces[-1])
     return min(end, len(path) - 1)
 
 
-# A form of a rule up to its first `*`, the form, the rule; whether no Allow outweighs it.
+# A form of a rule up to its first `*`, the form, the rule, and whether it overrides every Allow.
 RobotsRow = tuple[str, str, Rule, bool]
 
 
 class RobotsTxt(NamedTuple):
-    """A robots.txt as one product token reads it: the selected group, and the sitemaps. R2.
+    """A robots.txt as it applies to one product token: the selected group, and the sitemaps. R2.
 
     >>> robots = RobotsTxt.parse("User-agent: *\\nDisallow: /private\\nAllow: /private/tea")
     >>> robots.group, robots.allows("https://x.test/private/tea?cup=2")
@@ -1198,15 +1211,15 @@ class RobotsTxt(NamedTuple):
 
     group: Optional[str]  # the selected User-agent value as the file writes it
     rules: list[Rule]  # the Allow and Disallow lines that bind us, in file order
-    crawl_delay: Optional[float]  # seconds, the largest; None where there is none
-    content_signals: dict[str, str]  # of the group, as {"ai-train": "no"}; no gate of ours
-    sitemaps: list[str]  # absolute URLs, which belong to no group
-    otherwise: Verdict  # where no rule matches
+    crawl_delay: Optional[float]  # seconds, the largest of several; None where there is none
+    content_signals: dict[str, str]  # of the group, such as {"ai-train": "no"}; informational
+    sitemaps: list[str]  # absolute URLs, of the whole file
+    otherwise: Verdict  # the verdict where no rule matches
     rows: list[RobotsRow]  # the rules in each of their forms
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
-        """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
+        """The rules in `body`, of which 500 KiB are read, for a product token. Never raises."""
         text, is_text = robots_text(body)
         lines = list(robots_lines(text))
         token = token.partition("/")[0].lower()
@@ -1239,37 +1252,40 @@ class RobotsTxt(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """About how much memory this reading holds."""
+        """About how many bytes of memory this object holds."""
         texts = [*self.sitemaps, *self.content_signals, *(row[1] for row in self.rows)]
         return 100 * len(self.rules) + sum(150 + 2 * len(text) for text in texts)
 
     def match(self, target: str) -> Optional[Rule]:
-        """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
+        """The rule that decides about `target`; None where no rule matches. R2b, spec 9.1.4.
+
+        `target` is an absolute URL or a `path[?query]`. Never raises.
+        """
         path = robots_target(target)
         if path == "/robots.txt":
-            return None  # it is always allowed (RFC 9309 2.2.2)
+            return None  # always allowed (RFC 9309 2.2.2)
         path += "$"
         octets_left = MAX_WILDCARD_OCTETS
         matches = []
-        # R2c: a Disallow holds too where it matches with every escape of both decoded.
+        # R2c: a Disallow also holds where it matches with every escape in rule and path decoded.
         for spelling in dict.fromkeys((path, robots_octets(path, ROBOTS_RESERVED))):
             for beginning, form, rule, is_final in self.rows:
                 if not spelling.startswith(beginning) or (rule.allow and spelling != path):
                     continue
                 octets_left -= len(spelling) * (1 + len(form) // 64)
-                if octets_left < 0 and "*" in form:  # R2c: what takes too long to know is denied
+                if octets_left < 0 and "*" in form:  # R2c: too slow to match: a Disallow holds
                     covered = -1 if rule.allow else len(path)
                 else:
                     covered = robots_match_length(form, spelling, is_longest=not rule.allow)  # R2c
                 if covered >= 0 and is_final:
-                    covered = len(path)  # R2c: more than any Allow
+                    covered = len(path)  # R2c: longer than any Allow
                 if covered >= 0:
-                    # R2b: of equally long ones an Allow decides, else the first.
+                    # R2b: of equally long matches an Allow decides, else the first rule.
                     matches.append((covered, rule.allow, -rule.line, rule))  # R2b
         return max(matches)[3] if matches else None  # R2b: the longest
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
-        """As `verdict` and `match`, at once."""
+        """The results of `verdict` and `match`."""
         rule = self.match(target)
         if rule is None:
             return self.otherwise, None
@@ -1278,29 +1294,33 @@ class RobotsTxt(NamedTuple):
         return Verdict.DISALLOWED_EXPLICIT, rule
 
     def verdict(self, target: str) -> Verdict:
-        """What the file says of `target`, an absolute URL or a `path[?query]`."""
+        """What the file says about `target`, an absolute URL or a `path[?query]`."""
         return self.ruling(target)[0]
 
     def allows(self, target: str) -> bool:
-        """False where a Disallow line decides about `target`."""
+        """Whether the file allows `target`, an absolute URL or a `path[?query]`."""
         return self.verdict(target) is not Verdict.DISALLOWED_EXPLICIT
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
-# JSON as it arrives, patterns, and a Draft 2020-12 subset. Knows no blocklist.
+# JSON from the network, patterns, and a validator for a subset of JSON Schema Draft 2020-12.
 
 
 # 6a. JSON.
 def json_integer(digits: str) -> int:
-    """ValueError for NaN, and for what Python before 3.9.14 would convert in quadratic time."""
+    """An integer of JSON. Raises ValueError for NaN, and for too many digits.
+
+    Python before 3.9.14 would convert any number of digits, in quadratic time.
+    """
     if len(digits) > MAX_JSON_DIGITS:
         raise ValueError(f"an integer has {len(digits)} digits, want at most {MAX_JSON_DIGITS}")
     return int(digits)
 
 
 def parse_json(body: bytes, what: str) -> Any:
-    """The JSON value in `body`, UTF-8; ValueError, which names `what`: it is none, or too large.
+    """The JSON value in `body` (UTF-8). Raises ValueError for malformed or too deep JSON.
 
+    The message begins with `what`, the name of the document.
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
     """
@@ -1319,30 +1339,30 @@ def parse_json(body: bytes, what: str) -> Any:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
 
-# 6b. Patterns run on `re`, which reads some rare ones otherwise than ECMA 262 does.
-# An escape, or a class, stays as it is: a `$` in it is no end.
+# 6b. Patterns are compiled by `re`, which reads some rare ones differently from ECMA 262.
+# An escape or a class is matched to be left as it is: a `$` in either is a plain character.
 PATTERN_PART = lazy_re(r"(?s)\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])")
 
 
 def python_part(found: re.Match[str]) -> str:
-    """A part of a pattern as `re` wants it."""
+    """A part of a pattern in the syntax of `re`."""
     return {"$": r"\Z", "(?<": "(?P<"}.get(found[0], found[0])
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
-    """ValueError where it is none, or where `re` has no word for it."""
+    """A pattern of a schema. Raises ValueError where it is malformed, or unknown to `re`."""
     import warnings
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # as of `[[`, which may mean something else one day
+            warnings.simplefilter("ignore")  # such as the FutureWarning about `[[`
             return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise ValueError(f"pattern {brief_value(source)}: {error}") from None
 
 
-# 6c. JSON values: their types, how they compare, and how a message shows them.
+# 6c. JSON values: types, comparison, and text for messages.
 JsonObject = dict[str, Any]
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1365,17 +1385,18 @@ BRIEF.maxstring = 60
 
 
 def brief_value(value: object) -> str:
-    """A value for a message, whatever its size: one line, no control characters."""
+    """A value of any size for a message: one short line without control characters."""
     try:
         return BRIEF.repr(value)[:200]
     except ValueError:
-        return f"an integer of more than {MAX_JSON_DIGITS} digits"  # Python converts no more
+        return f"an integer of more than {MAX_JSON_DIGITS} digits"  # the limit of int to str
 
 
 def json_key(value: Any) -> Any:
-    """What equal JSON values share: 1.0 is 1, true is not, members have no order.
+    """A hashable key that equal JSON values share. 1.0 equals 1, but true does not.
 
-    Integers become bytes, since a list of them that is made to collide could stall a set.
+    Integers become bytes, whose hashes are randomised: integers chosen to collide could make a set
+    take quadratic time.
     """
     if isinstance(value, dict):
         return frozenset(zip(value, map(json_key, value.values())))
@@ -1405,7 +1426,7 @@ def is_as_short(most: int, value: Any) -> bool:
 
 
 def is_match(pattern: str, text: str) -> bool:
-    if len(text) > MAX_MATCHED_TEXT:  # an ambiguous pattern could take hours
+    if len(text) > MAX_MATCHED_TEXT:
         raise violation(f"{len(text)} characters", MAX_MATCHED_TEXT)
     return compile_pattern(pattern).search(text) is not None
 
@@ -1415,26 +1436,26 @@ def pointer_part(name: str | int) -> str:
 
 
 def violation(found: Any, wanted: Any) -> SchemaViolation:
-    """A SchemaViolation to which `Schema.check` adds the keyword and the pointer."""
+    """A SchemaViolation to which `Schema.check` adds keyword and pointer."""
     return SchemaViolation("", "", f"{brief_value(found)}, want {brief_value(wanted)}")
 
 
 def require(is_met: bool, found: Any, wanted: object) -> None:
-    """ValueError where the value of a keyword is malformed."""
+    """Raise ValueError unless `is_met`, a condition on the value of a keyword."""
     if not is_met:
         raise ValueError(f"{brief_value(found)}, want {wanted}")
 
 
 # 6d. Schemas.
 class Schema:
-    """A schema whose keywords have been read, each into the check of a value.
+    """A compiled schema: a list of checks, one for each keyword that asserts something.
 
-    `targets` is shared by the schemas of a document: what a $ref can name, by that name. A name
-    whose schema has not been read has None.
+    All schemas of a document share `targets`, the schemas that a $ref can name, by that name. The
+    value of a name is None until its schema has been read.
     """
 
     def __init__(self, parent: Schema | None, words: Any) -> None:
-        """ValueError where it is malformed, or asserts what is not implemented."""
+        """Raises ValueError where the schema is malformed, or uses an unimplemented assertion."""
         self.targets: dict[str, Schema | None] = parent.targets if parent else {"#": self}
         self.words = words
         self.checks: list[tuple[str, tuple[type, ...], Callable[[Any], bool]]] = []
@@ -1450,9 +1471,10 @@ class Schema:
                 raise ValueError(f"{keyword}: {error}") from None
 
     def read(self, kind: Any, value: Any) -> Any:
-        """The value of a keyword, as its check takes it. ValueError: it is not of its kind.
+        """The value of a keyword in the form that its check takes.
 
-        A kind is the name of a type, a list with the kind of each item, or a function.
+        `kind` is the name of a type, a list with the kind of each item, or a function. Raises
+        ValueError for a value of another kind.
         """
         if callable(kind):
             return kind(self, value)
@@ -1462,8 +1484,11 @@ class Schema:
         return value
 
     def check(self, value: Any, *steps: str | int) -> bool:
-        """True where a value holds, else SchemaViolation; `steps` lead to it from the caller's."""
-        keyword = ""  # of a schema that is false, the one that it stands behind
+        """Return True where the value holds, else raise SchemaViolation.
+
+        `steps` are the names or indexes that lead from the caller's value to this one.
+        """
+        keyword = ""  # stays empty for a schema that is false: the caller names its own keyword
         try:
             if self.words is False or type(value) not in ANY:
                 raise violation(value, self.words)
@@ -1483,8 +1508,8 @@ class Schema:
             return False
 
 
-# What reads the value of a keyword, where that is no plain type. Each returns the value as the
-# check of the keyword takes it, and raises ValueError where it is malformed.
+# These functions read the value of a keyword that is not just of one type. Each returns the value
+# in the form that the check of the keyword takes, and raises ValueError where it is malformed.
 def type_names(schema: Schema, value: Any) -> Any:
     names = [value] if isinstance(value, str) else schema.read(["string"], value)
     require(names != [] and TYPES.keys() >= set(names), value, ", ".join(TYPES))
@@ -1517,7 +1542,7 @@ def pattern_parts(schema: Schema, value: Any) -> Any:
 
 
 def other_part(schema: Schema, value: Any) -> Any:
-    """The names and the patterns beside additionalProperties, and its own schema."""
+    """The names and patterns of the keywords beside additionalProperties, and its own schema."""
     words = schema.words
     beside = words.get("properties", ()), words.get("patternProperties", ())
     return *beside, Schema(schema, value)
@@ -1533,7 +1558,7 @@ def reference(schema: Schema, value: Any) -> Any:
     from urllib.parse import unquote
 
     place = unquote(schema.read("string", value))
-    schema.targets.setdefault(place, None)  # it may not have been read yet
+    schema.targets.setdefault(place, None)  # the schema may not have been read yet
     return lambda instance: cast(Schema, schema.targets[place]).check(instance)
 
 
@@ -1565,9 +1590,9 @@ def hold_others(read: Any, value: JsonObject) -> bool:
     return True
 
 
-# For each keyword the types of values that it is about, the kind of its own value, and its check:
-# whether a value of the instance holds, given the keyword's own value as it was read. Words that
-# are not listed, such as `format` and `title`, assert nothing.
+# For each keyword: the types of values to which the keyword applies; the kind of its own value, as
+# `Schema.read` takes it; and its check, a function of its own value and of a value of the instance.
+# Keywords that are not listed, such as `format` and `title`, assert nothing.
 KEYWORDS: dict[str, Any] = {
     "type": (ANY, type_names, has_type),
     "enum": (ANY, "array", is_among),
@@ -1607,7 +1632,7 @@ KEYWORDS: dict[str, Any] = {
     "$id": ((), at_root, bool),
     "$schema": ((), draft, bool),
 }
-# What else Draft 2020-12 asserts. A schema that has one of these is refused.
+# The other assertions of Draft 2020-12. A schema with one of these is refused.
 NOT_IMPLEMENTED = (
     "exclusiveMinimum",
     "exclusiveMaximum",
@@ -1632,7 +1657,10 @@ KEYWORDS.update(dict.fromkeys(NOT_IMPLEMENTED, ((), never, bool)))
 
 
 def compile_schema(words: Any) -> Schema:
-    """R3c: UnsupportedSchema where it is malformed, or asserts what is not implemented."""
+    """R3c: a compiled schema.
+
+    Raises UnsupportedSchema where it is malformed, or uses an unimplemented assertion.
+    """
     try:
         root = Schema(None, words)
         unknown = [place for place, schema in root.targets.items() if schema is None]
@@ -1643,7 +1671,7 @@ def compile_schema(words: Any) -> Schema:
 
 
 def parse_schema(body: bytes) -> JsonObject:
-    """The schema in a JSON document; ValueError: it is none, or asserts what is not implemented."""
+    """The schema in a JSON document. Raises ValueError for malformed JSON, or UnsupportedSchema."""
     schema = parse_json(body, "schema")
     compile_schema(schema)
     if not isinstance(schema, dict):
@@ -1652,10 +1680,11 @@ def parse_schema(body: bytes) -> JsonObject:
 
 
 def validate(instance: Any, schema: Any) -> None:
-    """None where the parsed JSON `instance` holds against the schema.
+    """Return None where `instance` (parsed JSON) holds against the schema (an object or a bool).
 
-    SchemaViolation names the JSON Pointer and the keyword; UnsupportedSchema, a schema that
-    cannot be applied. Both are ValueErrors of one line.
+    Raises SchemaViolation, which names the JSON Pointer and the keyword, where it does not, and
+    UnsupportedSchema where the schema is malformed or uses an unimplemented assertion. Both are
+    ValueErrors with a message of one line.
     >>> validate({"domain": "example.com"}, {"required": ["domain"]})
     >>> validate([1, "two"], {"items": {"type": "integer"}})
     Traceback (most recent call last):
@@ -1697,7 +1726,7 @@ class BlockedDomain(NamedTuple):
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
@@ -5537,7 +5566,7 @@ class FeedItem(NamedTuple):
     published: str  # ISO 8601 in UTC, or ""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
@@ -5558,7 +5587,7 @@ class SitemapEntry(NamedTuple):
     lastmod: Optional[str]  # as the sitemap writes it, or None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
@@ -5579,7 +5608,7 @@ class LlmsLink(NamedTuple):
     note: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
@@ -7205,7 +7234,7 @@ class Source(NamedTuple):
     no_ai_input: bool = False  # as of a Result
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
@@ -7891,7 +7920,7 @@ class Check(NamedTuple):
     observed: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
