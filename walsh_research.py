@@ -1703,23 +1703,23 @@ def validate(instance: Any, schema: Any) -> None:
 
 
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
-# Which document is adopted, and which hosts it covers. Opt-outs are pasted from mails, and none may
-# be lost: all hosts that stand in an entry are blocked.
+# Which document is adopted, and which hosts it covers. An entry may be pasted from a mail; every
+# host in its text is blocked, so that no opt-out is lost.
 CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-# A dot in brackets, as written to keep a mail program from making a link, and the dots of IDNA.
+# A dot in brackets, written so that a mail program makes no link, and the dots of IDNA.
 ODD_DOT = lazy_re(r"(?i)[\[({](?:\.|dot)[\])}]|[\u3002\uff0e\uff61]")
-# What may be a host within an entry, after `entry_character` has separated the names beyond ASCII.
+# A host in the text of an entry in which `entry_character` has replaced what is part of no host.
 LABEL = r"[^\x00-,./:-@\[-^`{-\x7f\s]+"
 NAME_IN_ENTRY = lazy_re(rf"{LABEL}(?:\.{LABEL})*")
 IPV6_IN_ENTRY = lazy_re(r"(?<![\w.:])[\w.]*:[\w.]*:[\w.:]*")
-# These may stand within a label though they are no letters (RFC 5892, A.3 to A.7). At the end of a
-# name they are bullets, dashes or emphasis.
+# Characters that may stand inside a label though they are no letters (RFC 5892, A.3 to A.7). At the
+# beginning or the end of a name they are bullets, dashes or emphasis.
 MARKS_IN_LABEL = "-_\xb7\u0375\u05f3\u05f4\u30fb"
 PORT = lazy_re(r":[0-9]*\Z")
 
 
 class BlockedDomain(NamedTuple):
-    """One opt-out; `domain` as the document lists it, the rest is informational."""
+    """One opt-out: `domain` as the document lists it, `added` and `reason` for information."""
 
     domain: str
     added: str
@@ -1731,9 +1731,10 @@ class BlockedDomain(NamedTuple):
 
 
 def label_key(label: str) -> str:
-    """A label in the folded Unicode form that its spellings share; "" where it hides a dot.
+    """A label in the Unicode form that all its spellings share; "" where it contains a dot.
 
-    The form is IDNA's, but sharp s stays itself: its punycode is another name than that of `ss`.
+    The form is that of IDNA, except that a sharp s is kept, since its punycode names another host
+    than `ss`.
     """
     import stringprep
 
@@ -1744,19 +1745,19 @@ def label_key(label: str) -> str:
     for letter in in_lower_case(label):
         if letter == "\u00df":
             folded += letter
-        elif not stringprep.in_table_b1(letter):  # joiners and the like, which are left out
+        elif not stringprep.in_table_b1(letter):  # IDNA leaves out joiners and the like
             folded += stringprep.map_table_b2(letter)
     key = unicodedata.ucd_3_2_0.normalize("NFKC", folded)
     return "" if "." in key else key
 
 
 def blocklist_key(host: str) -> str:
-    """The form in which listed domains and asked hosts are compared.
+    """The form in which listed domains and requested hosts are compared.
 
     >>> blocklist_key("*.B\\u00dcCHER.example.:443") == blocklist_key("xn--bcher-kva.example")
     True
     """
-    host = host[-MAX_BLOCKLIST_KEY:]  # its end decides
+    host = host[-MAX_BLOCKLIST_KEY:]  # the end of a name decides whether it is blocked
     if host.startswith("[") or host.count(":") > 1:
         with suppress(ValueError):
             return normalize_host(f"[{host.strip('[').partition(']')[0]}]")
@@ -1778,7 +1779,7 @@ def entry_character(character: str) -> str:
 
 
 def entry_keys(entry: str) -> list[str]:
-    """The keys of all hosts that stand in an entry (R3a); one that is plain has its own alone.
+    """The keys of all hosts in the text of an entry (R3a); a plain domain has exactly one.
 
     >>> entry_keys("hxxp://Example[.]com:80/, or 192.0.2.1")
     ['example.com', '192.0.2.1']
@@ -1788,7 +1789,7 @@ def entry_keys(entry: str) -> list[str]:
     text = ODD_DOT.sub(".", unquote(entry))
     if not text.isascii():
         text = "".join(map(entry_character, text))
-    hosts = [entry]  # as a whole it may have a single label, or a symbol
+    hosts = [entry]  # the whole entry may be a single label, or have a symbol in it
     hosts += [f"[{address}]" for address in IPV6_IN_ENTRY.findall(text)]
     for name in NAME_IN_ENTRY.findall(text):
         name = name.strip(MARKS_IN_LABEL)
@@ -1799,13 +1800,13 @@ def entry_keys(entry: str) -> list[str]:
 
 
 def entry_text(entry: dict[str, Any], field: str) -> str:
-    """An informational field, held once where many entries have the same."""
+    """An informational field of an entry; equal values of many entries share one string."""
     value = entry.get(field)
     return sys.intern(value) if isinstance(value, str) else ""
 
 
 def refresh_of(document: dict[str, Any], warnings: list[str]) -> float:
-    """The document's own refresh in seconds; BLOCKLIST_REFRESH where none can be read."""
+    """Seconds of the document's `refresh`; those of BLOCKLIST_REFRESH where it is malformed."""
     refresh = document.get("refresh", BLOCKLIST_REFRESH)
     try:
         return refresh_within_bounds(parse_duration(refresh))
@@ -1819,10 +1820,10 @@ def refresh_within_bounds(seconds: float) -> float:
 
 
 class Blocklist:
-    """An adopted list of opt-outs (R3). Look-ups do not grow with its length.
+    """An adopted list of opt-outs (R3). The time of a look-up does not grow with its length.
 
-    `refresh_seconds` (float, within five minutes and seven days), and `warnings` (lines about
-    what in the document says nothing).
+    `refresh_seconds` is a float from five minutes to seven days; `warnings` are lines about odd
+    entries and an unreadable refresh.
     """
 
     def __init__(
@@ -1839,10 +1840,10 @@ class Blocklist:
         return len(self._rows)
 
     def blocks(self, host: str) -> Optional[BlockedDomain]:
-        """The entry that covers `host`, or None. Port, case and spelling aside."""
+        """The entry that covers `host`, or None. A port, case and the spelling are ignored. R3a."""
         domain = blocklist_key(host)
         while domain:
-            if domain in self._rows:  # R3a: the domain itself, or one above it
+            if domain in self._rows:  # R3a: the host itself, or a domain above it
                 return BlockedDomain(*self._rows[domain])
             domain = domain.partition(".")[2]
         return None
@@ -1853,16 +1854,16 @@ class Blocklist:
 
     @classmethod
     def from_entry(cls, entry: Any) -> Blocklist:
-        """The list that gave this entry, which the cache's digest vouches for."""
+        """The list from the data of `to_entry`, which the cache has checked by its digest."""
         return cls(entry["rows"], entry["refresh_seconds"])
 
     @classmethod
     def from_document(cls, document: Any, schema: Any = None) -> Blocklist:
-        """The list in a parsed `walsh-research-blocklist/v1` document.
+        """The list in a parsed `walsh-research-blocklist/v1` document. R3c, R10.
 
-        It is validated against its inline schema, else against `schema`. BlocklistRejected, a
-        ValueError of one line, where the contract's major is unknown, the document does not
-        hold, or there is no schema (R3c, R10).
+        The document is validated against its inline schema, else against `schema`. Raises
+        BlocklistRejected, a ValueError of one line, where the major version of its contract is
+        unknown, it violates the schema, or there is no schema.
         """
         rows: dict[str, tuple[str, str, str]] = {}
         warnings: list[str] = []
@@ -1881,7 +1882,7 @@ class Blocklist:
                     warnings.append(f"/blocked/{number}: {brief_value(domain)} is taken as {taken}")
             for key in keys:
                 if key == domain:
-                    domain = key  # one text, not two: a list may have 10^6
+                    domain = key  # saves a string each: a list may have 10^6 domains
                 row = domain, entry_text(entry, "added"), entry_text(entry, "reason")
                 rows.setdefault(key, row)
         if odd_count > MAX_ODD_ENTRIES:
@@ -1890,13 +1891,13 @@ class Blocklist:
 
 
 def checked_entries(document: Any, schema: Any) -> list[Any]:
-    """The `blocked` of a document that holds; BlocklistRejected otherwise."""
+    """The entries of a document. Raises BlocklistRejected where it must not be adopted."""
     contract = document.get("contract") if isinstance(document, dict) else None
     if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):  # R3c
         raise BlocklistRejected(f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
-    if isinstance(document.get("schema"), dict):  # R3c: the inline one first
+    if isinstance(document.get("schema"), dict):  # R3c: an inline schema comes first
         schema = document["schema"]
-    if not isinstance(schema, dict):  # R10: with none, nothing is adopted
+    if not isinstance(schema, dict):  # R10: without a schema no document is adopted
         raise BlocklistRejected("no schema, inline or standalone, to validate it against")
     try:
         validate(document, schema)  # R3c
@@ -1911,20 +1912,20 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
 # When the next request may start, and when a source is due. Times are Unix seconds.
 
-NEVER = -math.inf  # as a time: long past
+NEVER = -math.inf  # a time before any other
 
 
 class HostRecord(NamedTuple):
-    """What is known of one host's pace, and of R5's hold on it. Times are Unix seconds."""
+    """The pace of one host, and R5's hold on it. Times are Unix seconds."""
 
     last_at: float = NEVER  # when the latest request of any kind left
-    target_at: float = NEVER  # when the latest one for a target left
-    had_one_policy: bool = False  # the host has had one policy request and nothing else
+    target_at: float = NEVER  # when the latest request for a target left
+    had_one_policy: bool = False  # the host has had one request, for a policy document
     held_until: float = NEVER  # R5: Retry-After, back-off, or the hour after the last retry
     held_by: str = ""  # the URL whose answer set the hold
     why: str = ""  # the hold in words
-    push_backs: int = 0  # how many answers in a row `heard` took for 429 or 503
-    # When a process whose clock is behind first read the record, by that clock.
+    push_backs: int = 0  # how many times in a row `heard` was told of a 429 or 503
+    # When a process whose clock is behind first read the record, by the clock of that process.
     seen_at: float = NEVER
 
 
@@ -1939,7 +1940,8 @@ def backoff_delay(
 ) -> float:
     """Seconds before retry number `attempt` (from 0).  R5, spec 9.4.
 
-    `retry_after` (seconds) where given, else full jitter: `rand()` times the capped power of two.
+    `retry_after` (seconds) if given, else full jitter: `rand()`, from 0 to 1, times
+    min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2**attempt).
     >>> [backoff_delay(attempt, rand=lambda: 0.5) for attempt in (3, 99)], backoff_delay(3, 0.0)
     ([4.0, 30.0], 0.0)
     """
@@ -1952,21 +1954,21 @@ def backoff_delay(
 def retry_delay(
     retries: int, limit: int, retry_after: float | None, rand: Callable[[], float]
 ) -> float:
-    """Seconds until a host may be asked again, after so many retries of at most `limit`.  R5."""
+    """Seconds until a host may be asked again after `retries` of at most `limit` retries.  R5."""
     if retries < limit:
         return backoff_delay(retries, retry_after, rand)
     return max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)  # spec 7: "wait 1h"
 
 
 def next_start(record: HostRecord, interval: float, is_policy: bool, latest: float) -> float:
-    """When a request may start; a time that is past where it may start now.  R4, spec 9.3.
+    """When a request may start; a time in the past means now.  R4, spec 9.3.
 
-    `interval` (seconds) is the host's. It spaces every request for a target, retries and hops
-    included. A policy document that would come after `latest` keeps a second alone, since the
-    targets of the host cannot do without it.
+    `interval` is the host's, in seconds. It spaces every request for a target, retries and
+    redirects included. A policy document that would come after `latest` is spaced by one second,
+    because the targets of the host need it.
     """
     if record.had_one_policy and not is_policy:
-        return record.held_until  # R4: the first target of an unseen host is not delayed
+        return record.held_until  # R4: the first target of a new host is not delayed
     margin = PACE_MARGIN_SECONDS
     earliest = max(record.last_at + MIN_REQUEST_INTERVAL + margin, record.held_until)  # R4
     spaced = max(earliest, record.target_at + interval + margin)  # R4, R2d
@@ -1974,17 +1976,17 @@ def next_start(record: HostRecord, interval: float, is_policy: bool, latest: flo
 
 
 def after_request(record: HostRecord, is_policy: bool, now: float) -> HostRecord:
-    """The record once a request has left."""
+    """The record after a request has left at `now`."""
     is_first = record.last_at == NEVER
     record = record._replace(last_at=now, had_one_policy=is_policy and is_first, seen_at=NEVER)
     return record if is_policy else record._replace(target_at=now)
 
 
 def in_time_of(record: HostRecord, now: float) -> HostRecord:
-    """The record as a clock at `now` has it.
+    """The record, corrected for a clock that reads `now`.
 
-    A request from the future left under another clock. It counts as one from when it was first
-    seen, and the hold beside it counts from then.
+    A request in the future was dated by another clock. Its time becomes the time at which this
+    clock first saw the record, and the hold is moved by the same difference.
     """
     latest_at = max(record.last_at, record.target_at)
     if latest_at <= now:
@@ -1999,45 +2001,45 @@ def in_time_of(record: HostRecord, now: float) -> HostRecord:
 
 
 def merge_records(ours: HostRecord, theirs: HostRecord) -> HostRecord:
-    """Of two records the later, with the later hold."""
+    """The record with the later request, with the later hold of the two."""
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
     return latest._replace(held_until=hold.held_until, held_by=hold.held_by, why=hold.why)
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
-    """R12: younger than its time to live. A time from the future is stale: some clock jumped."""
+    """R12: whether an age is below the time to live. A time in the future is stale."""
     return 0.0 <= now - checked_at < ttl_seconds
 
 
 class Validators(NamedTuple):
-    """R7: what one reader was given with the latest body of a target."""
+    """R7: the validators that came with the latest body of a target that a reader was given."""
 
-    wire: str = ""  # they are those of exactly this URL
+    wire: str = ""  # the URL that sent them, and the only one that gets them back
     etag: str = ""
     last_modified: str = ""
 
 
 class KnownSource(NamedTuple):
-    """What earlier requests for one target left. Times are Unix seconds."""
+    """What is remembered of one target. Times are Unix seconds."""
 
-    asked_at: float = NEVER  # when the latest request for it left
-    ended_at: float = NEVER  # when it last reached an end: an answer, a failure, a denial
-    retry_at: float = NEVER  # it is due then, whatever the floor
-    gate: str = ""  # that put it off until then
-    way: tuple[Any, ...] = ()  # as a `Way`: where it goes on
+    asked_at: float = NEVER  # when the latest request for the target left
+    ended_at: float = NEVER  # when it last ended: in an answer, a failure or a denial
+    retry_at: float = NEVER  # when it is due again, even within R8's hour
+    gate: str = ""  # the gate that put it off until `retry_at`
+    way: tuple[Any, ...] = ()  # the fields of a `Way`: the redirects from which it goes on
     failure: str = ""  # why the latest end was a failure, in one line
-    status: int = 0  # of the latest answer; 0: there was none
+    status: int = 0  # of the latest answer; 0 where none came
 
 
 def is_due(known: KnownSource, min_age: float, now: float) -> bool:
-    """R8, spec 10.3: whether the source may be asked again, whatever came of the last request."""
+    """R8, spec 10.3: whether the source may be requested again, however the last request ended."""
     was_put_off = known.asked_at < known.retry_at <= now
     return was_put_off or not is_fresh(known.asked_at, min_age, now)  # R8
 
 
 def skip_reason(known: KnownSource, min_age: float, now: float) -> str:
-    """Why a source that is not due is left alone."""
+    """Why a source that is not due is skipped, for the reason of a Result."""
     event = "asked"
     if known.failure:
         event = f"failed ({known.failure})"
@@ -2048,21 +2050,21 @@ def skip_reason(known: KnownSource, min_age: float, now: float) -> str:
 
 
 class Way(NamedTuple):
-    """The redirects by which a target went on, and where it goes on next time."""
+    """The redirects that a target has followed, and from which it goes on next time."""
 
-    urls: tuple[str, ...] = ()  # in the wire form, the target's own left out
-    permanent: int = 0  # how many of them, from the first, stand for a permanent redirect
-    kept_until: float = NEVER  # how long those may be used for, Unix seconds
-    no_ai_input: bool = False  # a site on the way keeps its pages from models
+    urls: tuple[str, ...] = ()  # in the wire form, without the target's own URL
+    permanent: int = 0  # how many of them, from the first, were permanent redirects
+    kept_until: float = NEVER  # until when the permanent ones may be used, Unix seconds
+    no_ai_input: bool = False  # a site among them does not allow its pages as AI input
 
 
 NO_WAY = Way()
 
 
 def way_of(known: KnownSource, now: float) -> Way:
-    """Where a source goes on: behind all redirects if it was put off there, else the permanent.
+    """The redirects from which a source goes on: NO_WAY where there are none, or they expired.
 
-    The cache may be hostile: a way whose URLs are no wire form is none.
+    The fields come from the cache, which may be hostile: a malformed way is ignored.
     """
     try:
         urls, permanent, kept_until, no_ai_input = known.way
@@ -2080,16 +2082,17 @@ def way_of(known: KnownSource, now: float) -> Way:
 
 
 def is_permanent_hop(status: int, wire: str, to_wire: str) -> bool:
-    """Whether a redirect may be remembered.  RFC 9110 15.4.2
+    """Whether a redirect is permanent and may be remembered.  RFC 9110 15.4.2
 
-    It came over https, or leads to https on the same host: that of a captive portal must not last.
+    It must come over https, or lead to https on the same host, since a captive portal could have
+    sent any other.
     """
     is_upgrade = to_wire.startswith("https:") and host_key(wire) == host_key(to_wire)
     return status in (301, 308) and (wire.startswith("https:") or is_upgrade)
 
 
 def spell_seconds(seconds: float) -> str:
-    """A span for people.
+    """A span of time, for people to read.
 
     >>> spell_seconds(2.345), spell_seconds(90), spell_seconds(120)
     ('2.3 s', '90 s', '2 min')
@@ -2101,33 +2104,33 @@ def spell_seconds(seconds: float) -> str:
 
 
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
-# Validators, and what an answer of the network leaves of a policy document.
+# Validators, and how an answer or a failure changes what is known of a policy document.
 
 Headers = Sequence[tuple[str, str]]  # (lower-case name, value), in order
 
 
 class Held(NamedTuple):
-    """What is known of one policy document, of whatever kind. Times are Unix seconds."""
+    """What is known of one policy document, of any kind. Times are Unix seconds."""
 
-    status: int = 0  # of the latest answer; 0: no HTTP answer
+    status: int = 0  # of the latest answer; 0 where none came
     etag: str = ""
     last_modified: str = ""
-    fetched_at: float = NEVER  # when the value came, which tells it from any other
+    fetched_at: float = NEVER  # when the value was fetched; identifies the value
     checked_at: float = NEVER  # when the value was last known to be current
-    asked_at: float = NEVER  # when it was last asked for, be it in vain
-    retry_at: float = NEVER  # not to be asked again before; NEVER: when the value is stale
-    failed_since: float = NEVER  # since when it is out of reach, where `failures` says so
+    asked_at: float = NEVER  # when the document was last requested, even if that failed
+    retry_at: float = NEVER  # no request before this time; NEVER: until the value is stale
+    failed_since: float = NEVER  # when the failures in a row began, if there are `failures`
     failures: int = 0  # in a row
-    put_off_since: float = NEVER  # since when a host to which it is redirected must wait
-    is_cut_off: bool = False  # no request for it could leave; of this process alone
-    refused_by: str = ""  # the gate that refused it then
+    put_off_since: float = NEVER  # when a host to which it is redirected first had to wait
+    is_cut_off: bool = False  # no request for it could leave this machine; not kept in the cache
+    refused_by: str = ""  # the gate that refused such a request
     trouble: str = ""  # why the latest attempt failed, in one line
     data: Any = None  # as fetched, for the cache
-    value: Any = None  # what the data means; None: there is none
+    value: Any = None  # the parsed data; None where there is none
 
     @property
     def held_bytes(self) -> int:
-        """About how much memory it takes."""
+        """About how many bytes of memory this object holds."""
         bodies = self.data.values() if isinstance(self.data, dict) else [self.data]
         data_bytes = sum(len(body) for body in bodies if isinstance(body, bytes))
         return 1000 + data_bytes + getattr(self.value, "held_bytes", 0)
@@ -2142,9 +2145,9 @@ def header_value(headers: Headers, name: str) -> str:
 
 
 def validators_of(headers: Headers) -> dict[str, Any]:
-    """What an answer gave to ask "anything new?" with, byte for byte (as latin-1), by field.
+    """The validators of an answer, by field of `Held`, byte for byte as latin-1.
 
-    One that is too long for a header of ours is not kept.
+    A validator longer than MAX_VALIDATOR_LENGTH is left out.
     """
     given = {
         "etag": header_value(headers, "etag"),
@@ -2154,18 +2157,21 @@ def validators_of(headers: Headers) -> dict[str, Any]:
 
 
 def conditional_headers(etag: str, last_modified: str) -> dict[str, str]:
-    """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
+    """R7: the headers that send validators back.
+
+    A validator that cannot stand in a header is left out: it may come from a hostile cache.
+    """
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
     headers = {"If-None-Match": etag, "If-Modified-Since": last_modified}  # R7
     return {name: value for name, value in headers.items() if re.fullmatch(header_text, value)}
 
 
 def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: float) -> Held:
-    """What is held stays, and is asked for again.  RFC 9309 2.3.1.4, too."""
+    """The document after a failed request: its value stays in force.  RFC 9309 2.3.1.4, R3b."""
     since = held.failed_since
     if not held.failures or since > now:
         since = now
-    return held._replace(  # R3b, R10: its value stays
+    return held._replace(  # R3b, R10: `value` stays
         status=status,
         asked_at=now,
         retry_at=retry_at,
@@ -2176,18 +2182,18 @@ def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: f
     )
 
 
-# What the cache keeps, and back. It may be hostile: every field is checked.
+# Fields from the cache are checked, since the cache may be hostile.
 
 
 def as_number(value: object) -> float:
-    """A finite number, or NEVER."""
+    """The value if it is a number of plausible size, else NEVER."""
     if isinstance(value, (int, float)) and -1e12 < value < 1e12:
         return float(value)
     return NEVER
 
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
-    """`defaults` with what an entry holds for them, in their types; no number below its default."""
+    """`defaults` with those fields of an entry that have its types; no float below its default."""
     if not isinstance(entry, dict):
         return defaults
     fields = defaults._asdict()
@@ -2201,13 +2207,14 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
-# 10a. The letters of a body: its media type and its charset.
+# 10a. The text of a body: its media type and its charset.
 
-# zlib, punycode and utf-7 do more than map letters; UTF-16 is seen by its mark, never believed.
+# The codecs that only map octets to letters; zlib, punycode and utf-7 do more. UTF-16 is
+# recognised by its byte order mark alone.
 LETTER_CODECS = (
     "utf-8|cp[0-9]{3,4}|iso8859-[0-9]{1,2}|koi8-[ru]|mac-[a-z]+|big5hkscs|euc_jp|gb18030|iso2022_jp"
 )
-CODEC_BY_NAME = {  # what the web means by other names: its latin-1 is windows-1252
+CODEC_BY_NAME = {  # browsers read these names as other charsets: latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
     "cp31j": "cp932",
@@ -2226,14 +2233,14 @@ CODEC_BY_MARK = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-DECLARATION_BYTES = 1024  # HTML's prescan; an XML declaration comes first
-TEXT_SAMPLE_BYTES = 16 * 1024  # of a body, which tell whether it is text
+DECLARATION_BYTES = 1024  # searched for a charset, as in browsers; an XML declaration comes first
+TEXT_SAMPLE_BYTES = 16 * 1024  # searched for a NUL, which text does not have
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
 CHARSET_PARAMETER = lazy_re(r"""(?ai);\s*charset\s*=\s*["']?([\w.:-]{1,40})""")
 
-# R6: sub-resources, archives and executables, by kind or subtype. PDF is a document and is read.
+# R6: media types of sub-resources, archives and executables, by type or subtype. A PDF is read.
 UNREAD_TYPES = frozenset(
     """
     image font audio video
@@ -2249,7 +2256,7 @@ UNREAD_TYPES = frozenset(
 """.split()
 )
 HTML_TYPES = ("text/html", "application/xhtml+xml")
-# application/octet-stream says nothing: servers send what they do not know so, a LICENSE too.
+# Servers send files of unknown type, such as LICENSE, as application/octet-stream.
 UNKNOWN_SUBTYPE = "octet-stream"
 TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown", UNKNOWN_SUBTYPE)
 TEXT_ENDINGS = frozenset(
@@ -2267,7 +2274,7 @@ def media_type_of(content_type: str) -> str:
 
 
 def is_unread_type(content_type: str, url: str) -> bool:
-    """Whether a body of this type stays unread; of the unknown type the path's ending decides."""
+    """Whether R6 leaves a body of this type unread; the path's ending decides an unknown type."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     if subtype == UNKNOWN_SUBTYPE:
@@ -2278,7 +2285,7 @@ def is_unread_type(content_type: str, url: str) -> bool:
 
 
 def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web; None for one that is not read."""
+    """The Python codec for a charset's name on the web; None for an unsupported charset."""
     name = label.lower().removeprefix("x-").replace("windows-", "cp")
     name = CODEC_BY_NAME.get(name, name)
     try:
@@ -2290,7 +2297,11 @@ def charset_codec(label: str) -> str | None:
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try (RFC 7303 3): of a mark alone; else of header, declaration, and UTF-8."""
+    """The codecs to try, the best first (RFC 7303 3).
+
+    A byte order mark decides alone. Else the header comes before the declaration in the body, and
+    UTF-8 is last.
+    """
     for mark, codec in CODEC_BY_MARK.items():
         if body.startswith(mark):
             return [codec]
@@ -2306,13 +2317,13 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
 
 
 def decode_body(body: bytes, content_type: str) -> str:
-    """The text of a body; what is torn is U+FFFD. Never raises."""
+    """The text of a body; malformed octets become U+FFFD. Never raises."""
     codec = body_codecs(body, content_type)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
 def is_text(body: bytes, content_type: str) -> bool:
-    """Whether a body is text, by its type and its beginning."""
+    """Whether a body is text, by its media type and its first 16 KiB."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
@@ -2320,7 +2331,7 @@ def is_text(body: bytes, content_type: str) -> bool:
     return "\0" not in decode_body(body[:TEXT_SAMPLE_BYTES], content_type)
 
 
-# 10b. The only spelling of a request, and what a caller sees of what came back.
+# 10b. Requests, decisions and results.
 
 
 class Kind(NamedTuple):
@@ -2328,9 +2339,9 @@ class Kind(NamedTuple):
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
-    max_bytes: int = 0  # of a decoded body; 0: as the bot was told
+    max_bytes: int = 0  # of a decoded body; 0: the bot's own limit
     max_redirects: int = MAX_ROBOTS_REDIRECTS
-    transport_retries: int = 1  # after an exchange that got no HTTP answer
+    transport_retries: int = 1  # after exchanges without an HTTP answer
 
 
 TARGET_ACCEPT = (  # R9.2: markdown first
@@ -2346,8 +2357,9 @@ KINDS = {
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own, before the fragment; `sha` may be empty.
+    """The URL with the parameters of R13 added to its query; an empty one is left out.
 
+    `impl` is ORG/REPO, `sha` a commit. The fragment is kept. Never raises.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2364,7 +2376,7 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
-    """A Location without R13's parameters: the gates never see them, if repeated too."""
+    """A Location without R13's parameters, however often they occur: no gate may judge by them."""
     own = re.escape(tag_url("", *tag)[1:])
     tags = re.sub("/|%2F", "(?:/|%2F)", own)
     location = re.sub(rf"\?(?:{tags}&)+", "?", location)
@@ -2372,7 +2384,7 @@ def untagged(location: str, tag: tuple[str, str]) -> str:
 
 
 def parse_tag(text: str) -> tuple[str, str]:
-    """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
+    """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". Raises ValueError for other text."""
     match = re.fullmatch(r"(?a)([\w.-]{1,100}/[\w.-]{1,100})(?:@([\w.-]{1,64}))?", text)
     if match is None:
         raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
@@ -2382,7 +2394,7 @@ def parse_tag(text: str) -> tuple[str, str]:
 def request_headers(
     kind: Kind, conditions: dict[str, str], extra: dict[str, str]
 ) -> dict[str, str]:
-    """Every header of a request but Host and Connection, which belong to the socket."""
+    """The headers of a request, except Host and Connection, which the transport adds."""
     return {
         "Accept": kind.accept,
         "Accept-Encoding": "gzip, deflate",
@@ -2393,7 +2405,7 @@ def request_headers(
 
 
 def wants_any_success(url: str, status: int, headers: Headers) -> bool:
-    """A policy document may come under any type."""
+    """Whether to read a policy document: after any success, whatever its media type."""
     return 200 <= status < 300
 
 
@@ -2403,21 +2415,24 @@ def wants_body(url: str, status: int, headers: Headers) -> bool:
 
 
 def as_response(given: Any) -> Response:
-    """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
+    """The answer of a foreign transport as a Response.
+
+    Raises AttributeError, TypeError or ValueError where it is malformed.
+    """
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
-    body = b"".join([given.body])  # no copy of what is bytes
+    body = b"".join([given.body])  # any bytes-like object; bytes are not copied
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
 class Decision(NamedTuple):
-    """What the gates say of a URL; true where they allow it.
+    """The decision of the gates about a URL; true where it may be requested.
 
-    `retry_at` (Unix seconds) says "not yet"; without it a refusal is final.
+    A refusal with `retry_at` (Unix seconds) ends at that time; one without it is final.
     """
 
     allowed: bool
     url: str
-    gate: Optional[GateName] = None  # which refused; "R4" and "R5": it is too early
+    gate: Optional[GateName] = None  # the gate that refused; "R4" and "R5" mean too early
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
@@ -2425,7 +2440,7 @@ class Decision(NamedTuple):
     waited: float = 0.0  # seconds
     retry_at: Optional[float] = None
     group: Optional[str] = None  # the selected User-agent value
-    robots_source: str = ""  # where robots.txt came from, and how old it is
+    robots_source: str = ""  # where the rules came from, and how old they are
     blocked_by: Optional[BlockedDomain] = None
     content_signals: Mapping[str, str] = NO_FIELDS
 
@@ -2434,13 +2449,13 @@ class Decision(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """The policy model's word for the verdict, or for a final refusal by another gate."""
+        """The WebCanon policy model's word: of a final refusal or, otherwise, of the verdict."""
         if self.gate in ("R3", "address", "robots2") and self.retry_at is None:
             return "not_recommended"
         return self.verdict.recommendation if self.verdict else None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, times in ISO 8601 UTC."""
+        """The fields as data that `json` can write, with times in ISO 8601 UTC."""
         shown = record_dict(self)
         if self.retry_at is not None:
             shown["retry_at"] = iso_utc(self.retry_at)
@@ -2455,31 +2470,32 @@ class RequestRecord(NamedTuple):
     kind: str  # "target", "robots", "blocklist" ...
     method: str
     url: str
-    status: Optional[int]  # None: no HTTP answer
+    status: Optional[int]  # None where no HTTP answer came
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, the time in ISO 8601 UTC with milliseconds, in which a pace is seen."""
+        """The fields as data that `json` can write, with `at` in ISO 8601 UTC and milliseconds."""
         return {**self._asdict(), "at": iso_utc(self.at, exactly=True)}
 
 
 class Result(NamedTuple):
-    """What became of one target.
+    """The result of one target.
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
-    gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    What a `Decision` has too means the same. `at` is in Unix seconds, `elapsed` in seconds; `bytes`
-    and `sha256` are of the decoded body. `links` are of Markdown and feeds, never of a page;
-    `metadata` is of a page's head or of a feed. `robots_directives` are those of meta robots and
-    X-Robots-Tag that bind us. `attempts` counts the requests for this target, and `requests` lists
-    them with those for policy documents. `read` is false where R6 left the body unread. `headers`
-    (lower-case names) and `body` are in memory only.
+    gate, "deferred" until `retry_at`, "skipped" (still fresh, or another spelling of a target) or
+    "failed". Names shared with `Decision` have the same meaning. `at` is in Unix seconds,
+    `waited` and `elapsed` are in seconds; `bytes` (a count) and `sha256` are of the decoded body.
+    `links` come from Markdown and feeds, never from a page; `metadata` comes from the head of a
+    page or from a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind
+    us. `attempts` counts the requests for this target; `requests` lists them, with those for policy
+    documents. `read` is false where R6 left the body unread. `headers` (lower-case names) and
+    `body` are kept in memory only.
     """
 
     outcome: Outcome
-    url: str  # as asked
+    url: str  # as the caller gave it
     final_url: str = ""
     status: Optional[int] = None
-    decision: Decision = Decision(False, "")  # why
+    decision: Decision = Decision(False, "")  # the reason for the outcome
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -2496,79 +2512,79 @@ class Result(NamedTuple):
     at: float = 0.0
     warnings: Sequence[str] = ()
     read: bool = True
-    no_ai_input: bool = False  # spec 19: a site on the way keeps its pages from models
-    last_failure: str = ""  # of a skip: why the request that set the floor was in vain
+    no_ai_input: bool = False  # spec 19: a site on the way does not allow its pages as AI input
+    last_failure: str = ""  # of a skipped target: why its latest request failed
     requests: Sequence[RequestRecord] = ()
     headers: Headers = ()
     body: Octets = b""
 
     @property
     def ok(self) -> bool:
-        """Whether there is content: "fetched", or "unchanged" since it was fetched."""
+        """Whether the outcome is "fetched" or "unchanged"."""
         return self.outcome in ("fetched", "unchanged")
 
     @property
     def gate(self) -> Optional[GateName]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.gate
 
     @property
     def reason(self) -> str:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.reason
 
     @property
     def verdict(self) -> Optional[Verdict]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.verdict
 
     @property
     def recommendation(self) -> Optional[str]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.recommendation
 
     @property
     def rule(self) -> Optional[Rule]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.rule
 
     @property
     def group(self) -> Optional[str]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.group
 
     @property
     def content_signals(self) -> Mapping[str, str]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.content_signals
 
     @property
     def crawl_delay(self) -> Optional[float]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.crawl_delay
 
     @property
     def robots_source(self) -> str:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.robots_source
 
     @property
     def retry_at(self) -> Optional[float]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.retry_at
 
     @property
     def text(self) -> str:
-        """The body by its byte order mark, its header, its own word, or as UTF-8.
+        """The body, decoded by its byte order mark, its header, its own declaration, or as UTF-8.
 
-        "" where its type, or the body itself, is no text: a PDF, a binary.
+        "" where the media type is not text, as of a PDF, or where the body has a NUL. Never raises.
         """
         if not is_text(self.body, self.content_type):
             return ""
         return decode_body(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
+        """The result as data that `json` can write, times in ISO 8601 UTC; no body (R6)."""
         shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
         shown.update(self.decision.to_dict())
         shown.update(record_dict(self), at=iso_utc(self.at), ok=self.ok)
@@ -2578,7 +2594,7 @@ class Result(NamedTuple):
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
-    """A Result whose lists and dicts are its own, so that a caller may change them."""
+    """A Result with lists and dicts of its own, which a caller may change."""
     for name, default in Result._field_defaults.items():
         if default == ():
             fields[name] = list(fields.get(name, ()))
@@ -2588,7 +2604,7 @@ def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
 
 
 class Reading(NamedTuple):
-    """What a body says, as metadata."""
+    """The metadata that was read from a body."""
 
     title: str = ""
     links: Sequence[Link] = ()
@@ -2598,7 +2614,7 @@ class Reading(NamedTuple):
 
 
 def whole_document(ending: Ending, limit: int) -> Response:
-    """A document of the origin; ValueError where it did not come, or not whole."""
+    """The answer with a document of the origin. Raises ValueError where it is missing or cut."""
     answer = ending.answer
     if not isinstance(answer, Response) or answer.status != 200:
         raise ValueError(ending.why)
@@ -2626,7 +2642,7 @@ def robots_source(held: Held, now: float) -> str:
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
-    """R2: what its rules say of a target (path and query)."""
+    """R2: `allowed`, changed by the rules of a robots.txt for a target (path and query)."""
     verdict, rule = robots.ruling(target)
     reason = "robots.txt has no group for us"
     if rule is not None:
@@ -2642,18 +2658,18 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
         rule=rule,
         crawl_delay=robots.crawl_delay,
         group=robots.group,
-        content_signals=dict(robots.content_signals),  # a caller may change it
+        content_signals=dict(robots.content_signals),  # a copy, which a caller may change
     )
 
 
 def is_lost_for_good(held: Held, now: float) -> bool:
-    """RFC 9309 2.3.1.4: out of reach for thirty days, and a copy for three failures too."""
+    """RFC 9309 2.3.1.4: unreachable for thirty days, and three times if there is a copy."""
     least = 1 if held.value is None else LEAST_FAILURES_FOR_GOOD
     return held.failures >= least and now - held.failed_since > MAX_UNREACHABLE_SECONDS
 
 
 def robots_decision(url: str, target: str, held: Held, now: float, unreachable: str) -> Decision:
-    """R2: what is held of a site's robots.txt says this of a target.  Spec 9.1.1, 9.1.4."""
+    """R2: the decision about a target by a site's robots.txt as held.  Spec 9.1.1, 9.1.4."""
     source = robots_source(held, now)
     allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
     if is_lost_for_good(held, now):
@@ -2672,7 +2688,10 @@ def robots_decision(url: str, target: str, held: Held, now: float, unreachable: 
 
 
 def redirect_allowed(origin: str, wire: str) -> bool:
-    """Whether a canonical document may have moved there: by https, to the host, above or below."""
+    """Whether a redirect of a canonical document is followed.
+
+    It must lead by https to the origin's host, or to a domain above or below it.
+    """
     host = split_url(origin).host
     other = split_url(wire).host
     is_below = f".{other}".endswith(f".{host}")
@@ -2686,34 +2705,34 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 # === 11. CACHE   R11   spec 11.2 =============================================
-# Owns what outlives a process: private files of plain data, and locks between processes. Whatever a
-# disk does or holds costs an entry and a line of warning; it is never an error.
+# Private files of plain data that outlive a process, and locks between processes. A disk that fails
+# or holds hostile files costs an entry and a line of warning, and never raises an exception.
 
 if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Warn = Callable[[str], None]
     WallTime = Callable[[], float]  # Unix seconds
 
-# By platform: the variables that may name a root, and the cache folder below it.
+# By platform: the environment variables that may name a root, and the cache folder below that.
 CACHE_FOLDERS = {
     "win32": {"LOCALAPPDATA": "\\walsh-research"},
     "darwin": {"HOME": "/Library/Caches/walsh-research"},
     "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
-BEFORE = " before"  # behind the name of an entry: the one that it replaced
-# All files of a cache but its locks. No byte of a name was chosen by a server.
+BEFORE = " before"  # added to the name of an entry: the value that it replaced
+# The files of a cache, except locks. Names are digests, so that no server can choose a file.
 CACHE_FILE = lazy_re(r"([a-z0-9]+)-[0-9a-f]{32}\.pickle\Z")
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 
 
 def default_cache_dir(environ: Environ, platform: str) -> str | None:
-    """The folder that the environment names, or the platform's; None where it names no root."""
+    """The folder that the environment names, or the platform's; None where no root is known."""
     named = environ.get("WALSH_RESEARCH_CACHE")
     if named:
         return named
     for variable, below in CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""]).items():
         root = environ.get(variable, "")
-        if root.startswith("/") or (root and platform == "win32"):  # XDG: never a relative one
+        if root.startswith("/") or (root and platform == "win32"):  # XDG forbids relative paths
             return root.rstrip("/\\") + below
     return None
 
@@ -2729,7 +2748,7 @@ def name_digest(name: str) -> str:
 def entry_digest(kind: str, name: str, payload: bytes | memoryview) -> bytes:
     """The SHA-256 of an entry's name and payload, so that no entry can pass for another.
 
-    One and the one before it have the same, since a file is not written anew to be renamed.
+    The name BEFORE gives the same digest, since a replaced entry is renamed, not written anew.
     """
     header = f"{CACHE_FORMAT}\0{kind}\0{name.removesuffix(BEFORE)}\0"
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
@@ -2738,17 +2757,17 @@ def entry_digest(kind: str, name: str, payload: bytes | memoryview) -> bytes:
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """It builds plain data alone: without a global, no opcode can call anything."""
+    """Loads plain data only: no opcode can call anything without loading a global."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"names {module}.{name}, and plain data names nothing")
 
 
 def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
-    """ValueError: a file or folder that somebody else may have written must not be believed."""
+    """Raise ValueError for a file or folder that another user may have written."""
     if not is_kind(status.st_mode):
         raise ValueError(f"is no {kind}")
-    if not hasattr(os, "geteuid"):  # Windows keeps owners and modes elsewhere, WebAssembly none.
+    if not hasattr(os, "geteuid"):  # Windows, which has no such modes, or WebAssembly
         return
     if status.st_uid != os.geteuid():
         raise ValueError("belongs to another user")
@@ -2757,12 +2776,12 @@ def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
 
 
 def open_privately(path: str, flags: int) -> int:
-    # A FIFO in the place of a lock would be waited for until somebody reads it.
+    # Without O_NONBLOCK, opening a FIFO in place of a lock would wait for a reader.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
 
 
 def replace_file(scratch: str, path: str) -> None:
-    """Windows renames nothing onto a file that another process has open just now."""
+    """Rename a file, with retries: Windows refuses while another process has `path` open."""
     for pause_seconds in RENAME_PAUSES_SECONDS:
         with suppress(PermissionError):
             os.replace(scratch, path)
@@ -2772,16 +2791,16 @@ def replace_file(scratch: str, path: str) -> None:
 
 
 class CacheLock:
-    """A name that its holder alone has, until `release` or the holder's death.
+    """A lock between processes, held until `release` or the end of the process.
 
-    It is an open file with the system's lock on it. One that took no file excludes nobody.
+    It is the system's lock on an open file. A CacheLock that took no file excludes nobody.
     """
 
     def __init__(self) -> None:
         self._file: io.FileIO | None = None
 
     def take(self, path: str) -> bool:
-        """False where another open file has the lock. OSError: nobody can lock here."""
+        """Return whether the lock was free. Raises OSError where the disk has no locks."""
         file = self._file = open(path, "ab", buffering=0, opener=open_privately)
         try:
             if sys.platform == "win32":
@@ -2798,14 +2817,14 @@ class CacheLock:
         return True
 
     def release(self, *_: object) -> None:
-        """The name is free. Once is enough, and twice does no harm."""
+        """Release the lock. Calling this twice does no harm."""
         if self._file is None:
             return
         if sys.platform != "win32":
             import fcntl
 
-            with suppress(OSError):  # The disk has no locks.
-                # A child of this process has the open file too, until it runs its program.
+            with suppress(OSError):  # the disk has no locks
+                # Closing does not release the lock while a forked child has the file open too.
                 fcntl.flock(self._file, fcntl.LOCK_UN)
         self._file.close()
         self._file = None
@@ -2817,11 +2836,12 @@ class CacheLock:
 
 
 class Cache:
-    """Entries of plain data by kind and name, a file each in `folder`; None keeps them in memory.
+    """Entries of plain data by kind and name, each a file in `folder`; None keeps them in memory.
 
-    A kind has small letters and digits; a name is any text. What the disk refuses lives in memory
-    for this run, and memory beats the disk. `warn` may get a line more than once. `wall_time` gives
-    the Unix seconds that date the files. Nothing here raises but for data that cannot be pickled.
+    A kind consists of lower-case letters and digits; a name is any text. An entry that the disk
+    refuses is kept in memory for this run, and memory comes before the disk. `warn` may get a line
+    more than once. `wall_time` returns the Unix seconds that date the files. Only data that cannot
+    be pickled raises an exception.
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime) -> None:
@@ -2832,7 +2852,7 @@ class Cache:
         self._memory_bytes: dict[str, int] = collections.defaultdict(int)  # by kind
 
     def load(self, kind: str, name: str) -> Any:
-        """The value that was stored last; None, with a warning where a file is spoilt."""
+        """The value that was stored last; None if there is none; None and a warning if it is bad."""
         try:
             payload = self._memory[kind].get(name)
             if payload is None:
@@ -2849,7 +2869,7 @@ class Cache:
         return None
 
     def store(self, kind: str, name: str, value: Any) -> bool:
-        """True where the value lies whole on the disk; else it is in memory."""
+        """Store a value; True where it was written to disk, False where it is kept in memory."""
         payload = pickle.dumps(value, protocol=4)
         self._forget(kind, name)
         if self._is_usable():
@@ -2859,7 +2879,7 @@ class Cache:
             except OSError as error:
                 self._warn_of_disk(error)
         if kind == "pace":
-            return False  # the rate limiter remembers it, and reads what others write
+            return False  # the rate limiter keeps it, and reads what other processes write
         self._memory[kind][name] = payload
         self._memory_bytes[kind] += len(payload)
         while self._memory_bytes[kind] > MAX_REMEMBERED_BYTES.get(kind, math.inf):
@@ -2867,12 +2887,12 @@ class Cache:
         return False
 
     def set_aside(self, kind: str, name: str) -> None:
-        """The entry's file is that of the one before from now on: no second copy takes room."""
-        with suppress(OSError):  # it is in memory alone
+        """Rename an entry to its name with BEFORE, which takes no room for a second copy."""
+        with suppress(OSError):  # the entry is in memory only
             replace_file(self._path(kind, name), self._path(kind, name + BEFORE))
 
     def exists(self, kind: str, name: str) -> bool:
-        """Whether such an entry was ever stored, be it readable or not. In doubt it was (R3b)."""
+        """Whether an entry was ever stored, readable or not. In doubt the answer is True (R3b)."""
         if name in self._memory[kind]:
             return True
         try:
@@ -2883,24 +2903,24 @@ class Cache:
             return True
 
     def lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None, at once, where somebody else holds it.
+        """The lock of a name; None, without waiting, where it is held elsewhere.
 
-        Names share a fixed number of files, so who holds one lock must not wait for another.
+        Names share a fixed number of files, so a holder of one lock must not wait for another.
         """
         lock = CacheLock()
         if self._is_usable():
             path = f"{self.folder}/lock-{name_digest(name)[:3]}"
             try:
                 return lock if lock.take(path) else None  # R4a
-            except OSError as error:  # The disk has no locks.
+            except OSError as error:  # the disk has no locks
                 self._warn_of_disk(error)
         return lock
 
     def sweep(self) -> None:
-        """Once a day, for all processes, what has outlived its kind goes.
+        """Delete entries older than the lifetime of their kind, once a day for all processes.
 
-        Its age is that by the clock of the last pass, if that was earlier than now: one run under
-        a wrong clock deletes nothing.
+        Ages are taken at the time of the previous pass, if that is in the past, so that a single
+        run with a wrong clock deletes nothing.
         """
         now = self._wall_time()
         if not self._is_usable():
@@ -2917,12 +2937,12 @@ class Cache:
                     continue
                 lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
                 with suppress(OSError):
-                    # One from the future has not.
+                    # A file dated in the future has a negative age and stays.
                     if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
                         os.unlink(file.path)
 
     def move_to(self, folder: str) -> None:
-        """What was in memory alone lies in `folder` from now on, for other processes too."""
+        """Move the entries in memory to `folder`, where other processes see them."""
         self.folder = folder
         for kind, payloads in list(self._memory.items()):
             for name in list(payloads):
@@ -2932,7 +2952,7 @@ class Cache:
         return f"{self.folder}/{kind}-{name_digest(name)[:32]}.pickle"
 
     def _is_usable(self) -> bool:
-        """Whether the folder is there, ours alone. It is asked anew each time: folders change."""
+        """Whether the folder exists, or can be made, and is private; checked at each access."""
         if self.folder is None:
             return False
         try:
@@ -2948,7 +2968,7 @@ class Cache:
         return False
 
     def _read(self, kind: str, name: str) -> Any:
-        """The value of a file whose digest holds. ValueError: the file is none of ours."""
+        """The value of a file. Raises ValueError where its digest, owner or size is wrong."""
         if not self._is_usable():
             return None
         path = self._path(kind, name)
@@ -2959,7 +2979,7 @@ class Cache:
             raise ValueError(f"has {status.st_size} bytes, at most {limit_bytes} are read")
         with open(path, "rb", buffering=0) as file:
             entry = file.read()
-        # No part of it is copied: a blocklist may have 64 MB.
+        # A memoryview copies nothing: a blocklist may have 64 MB.
         if entry[:32] != entry_digest(kind, name, memoryview(entry)[32:]):
             raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
         payload = io.BytesIO(entry)
@@ -2967,7 +2987,7 @@ class Cache:
         return PlainUnpickler(payload).load()
 
     def _write(self, kind: str, name: str, payload: bytes) -> None:
-        """The whole file becomes the entry, or stays as it was."""
+        """Replace the entry's file as a whole, or, where that fails, leave it as it was."""
         now = self._wall_time()
         scratch = self._path("tmp", os.urandom(16).hex())
         try:
@@ -2977,7 +2997,7 @@ class Cache:
                 if kind in DURABLE_KINDS:
                     file.flush()
                     os.fsync(file.fileno())
-            with suppress(OSError, OverflowError, ValueError):  # no disk can note every time
+            with suppress(OSError, OverflowError, ValueError):  # a time that the disk cannot store
                 os.utime(scratch, (now, now))
             replace_file(scratch, self._path(kind, name))
         except BaseException:
@@ -2989,39 +3009,39 @@ class Cache:
         self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
 
     def _warn_of_disk(self, error: Exception) -> None:
-        why = getattr(error, "strerror", None) or error  # without the name of a file
+        why = getattr(error, "strerror", None) or error  # strerror does not name the file
         trouble = printable(f"{self.folder}: {why}")
         self._warn(f"cache: {trouble}; what it does not hold, this run remembers alone")
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
-# One HTTP/1.1 exchange at a time, by http.client. Nothing here follows a redirect, retries or
-# sleeps. A decision from the cache needs none of the modules that these functions import.
+# One HTTP/1.1 exchange at a time, by http.client, without redirects, retries or sleeps. Modules are
+# imported in functions, since a decision from the cache needs none of them.
 
 STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n")
 FRAMING_NAME = rb"(?:content-length|transfer-encoding)"  # the headers that say where a body ends
-# The name and the value of a header. Blanks before the colon are dropped (RFC 9112 5.1), and control
-# characters are not allowed (RFC 9110 5.5). A framing header with such a blank, or without a value,
-# does not match: it does not say where the body ends.
+# The name and the value of a header. Blanks before the colon are dropped (RFC 9112 5.1), and
+# control characters are not allowed (RFC 9110 5.5). A framing header with such a blank, or without
+# a value, does not match, since it does not say where the body ends.
 HEADER_LINE = lazy_re(
     rb"(?im)^(?!" + FRAMING_NAME + rb"(?:[ \t]|:[ \t\r]*$))"
     rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:([\t\x20-\x7e\x80-\xff]*)\r?$"
 )
-# "Transfer-Encoding;Content-Length" where the two headers, or one of them, or neither, say where the
-# body ends. The same length given twice is one length (RFC 9110 8.6).
+# The values of Transfer-Encoding and Content-Length, with a semicolon between, if they say where
+# the body ends or are both absent. The same length given twice is one length (RFC 9110 8.6).
 PLAIN_FRAMING = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
 OUR_CODINGS = ("gzip", "x-gzip", "deflate")
-# Content codings that hide a body from us. Any other name says nothing, as in browsers.
+# Content codings that change the body. Any other name is ignored, as in browsers.
 CODINGS = (*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz")
 
 
 if TYPE_CHECKING:
-    # Transport, site, proxy. Requests with equal routes may share a connection.
+    # Transport, site and proxy. Requests with equal routes may share a connection.
     Route = tuple["HttpTransport", UrlParts, Optional[UrlParts]]
 
 
 def cause_of(error: BaseException) -> str:
-    """One line, without error numbers and lines of C."""
+    """An exception as one line, without error numbers and lines of C source."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
@@ -3037,13 +3057,13 @@ class ConnectionKeeper:
     def __init__(self) -> None:
         self.lock = _thread.allocate_lock()  # held for an exchange
         self.calls: list[None] = []  # one item for each call under way
-        self.socket: Any = None  # what is kept, and for what
-        self.route: Route | None = None
+        self.socket: Any = None  # the connection that is kept; None where there is none
+        self.route: Route | None = None  # where it leads
         self.kept_until = -math.inf  # monotonic
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call of a bot: the connection ends when the outermost one returns."""
+        """A context for a call of a bot: leaving the outermost one closes the connection."""
         self.calls.append(None)
         try:
             yield
@@ -3052,7 +3072,7 @@ class ConnectionKeeper:
             self.rest(0.0)
 
     def rest(self, seconds: float) -> None:
-        """Before a pause: closes what may not be kept so long, unless it is in use."""
+        """Close the connection before a pause that is too long for it, unless it is in use."""
         if not self.lock.acquire(blocking=False):
             return
         try:
@@ -3067,7 +3087,7 @@ class ConnectionKeeper:
             self.socket = None
 
     def take(self, route: Route) -> Any:
-        """The kept socket, where it leads there and is as it was left; else that is closed."""
+        """The kept socket if it leads there and is usable; else close it and return None."""
         if self.route != route or time.monotonic() >= self.kept_until or not self.is_silent():
             self.close()
         kept = self.socket
@@ -3075,21 +3095,21 @@ class ConnectionKeeper:
         return kept
 
     def is_silent(self) -> bool:
-        """Whether nothing has come since the last answer, not even an end."""
+        """Whether the server has sent nothing since its last answer, and has not closed."""
         import socket
 
         try:
-            # Some servers close without a word right behind their answer.
+            # Some servers close the connection right after an answer, without announcing that.
             self.socket.settimeout(UNSAID_CLOSE_SECONDS)
             self.socket.recv(1)
         except socket.timeout:
             return True
-        except (AttributeError, OSError):  # none is kept, or it is broken
+        except (AttributeError, OSError):  # no socket is kept, or the connection is broken
             pass
         return False
 
     def keep(self, route: Route, exchange: Exchange) -> None:
-        """The socket of an exchange, where that may be."""
+        """Keep the socket of an exchange if another request may follow; else close it."""
         self.socket = exchange.socket
         self.route = route
         self.kept_until = time.monotonic() + MAX_KEPT_SECONDS
@@ -3101,19 +3121,19 @@ CONNECTION = ConnectionKeeper()
 
 
 class AnswerFile(io.BufferedReader):
-    """What http.client reads the body of an answer from."""
+    """The file from which http.client reads the body of an answer."""
 
     def close(self) -> None:
-        """http.client closes at the end of an answer; what came behind it is still looked at."""
+        """Do nothing: http.client closes at the end of an answer, before `surplus` reads on."""
 
     def flush(self) -> None:
-        """A response that is forgotten flushes, perhaps after the connection is gone."""
+        """Do nothing: a collected response flushes, perhaps after the connection is closed."""
 
 
 class Exchange(io.RawIOBase):
-    """One exchange, from the look-up of the name to the end of the body, under one deadline.
+    """One exchange, from the look-up of the name to the end of the body, with one deadline.
 
-    For http.client it is a socket.
+    It has the methods of a socket that http.client calls.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -3125,7 +3145,7 @@ class Exchange(io.RawIOBase):
         self.socket: Any = None
 
     def remaining_seconds(self) -> float:
-        """TimeoutError: none, or nobody waits for the answer any more."""
+        """Seconds until the deadline. Raises TimeoutError after it, or once cancelled."""
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0 or self.is_cancelled:
             raise TimeoutError
@@ -3133,14 +3153,14 @@ class Exchange(io.RawIOBase):
 
     @contextmanager
     def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a TransportError. What no retry mends is raised as ValueError."""
+        """A context that turns exceptions into TransportErrors, and ValueErrors into final ones."""
         try:
             self.remaining_seconds()
             yield
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
-            # As a bad certificate is, or a body for which there is no room.
+            # Such as a bad certificate, or a body that does not fit into memory.
             is_lasting = isinstance(error, (ValueError, MemoryError))
             reason = f"{stage}: {cause_of(error)}"
             if self.is_cancelled:
@@ -3151,7 +3171,7 @@ class Exchange(io.RawIOBase):
             raise TransportError(reason, final or is_lasting) from None
 
     def connect(self, addresses: Sequence[str], port: int) -> None:
-        """To the first address that answers."""
+        """Connect to the first address that answers. Raises OSError where none does."""
         import socket
 
         untried = list(addresses[:MAX_ADDRESSES_TRIED])
@@ -3160,51 +3180,51 @@ class Exchange(io.RawIOBase):
             family = socket.AF_INET6 if ":" in ip else socket.AF_INET
             try:
                 self.socket = socket.socket(family)
-                # A dead one may not use up the time of the others.
+                # Each address has its share of the time: a dead one must not use up all of it.
                 self.timed(1 + len(untried)).connect((ip, port))
                 return
-            except OSError:  # it does not answer, or this machine has no IPv6
+            except OSError:  # no answer, or this machine has no IPv6
                 if self.socket is not None:
                     self.socket.close()
                 if not untried:
                     raise
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """TLS from here on, in which a bare FIN ends no body."""
-        # The handshake is a step of its own, so that `abort` finds the socket.
+        """Start TLS, in which the end of the connection without close_notify is an error."""
+        # The handshake is a separate step, so that `abort` finds the socket.
         self.socket = context.wrap_socket(
             self.socket,
-            server_hostname=host.encode(),  # as str it would load the codec of IDNA
+            server_hostname=host.encode(),  # a str would load the IDNA codec
             suppress_ragged_eofs=False,
             do_handshake_on_connect=False,
         )
         self.timed().do_handshake()
 
     def timed(self, shares: int = 1) -> Any:
-        """The socket, which waits no longer than its share of what the deadline leaves."""
+        """The socket, with a time-out of its share of the remaining time."""
         self.socket.settimeout(self.remaining_seconds() / shares)
-        self.remaining_seconds()  # `abort` may have come before that, and its time-out is lost
+        self.remaining_seconds()  # `abort` may have set a time-out just before; check again
         return self.socket
 
     def ask(self, method: str, target: str, headers: dict[str, str]) -> None:
-        """Sends a request. ValueError: a line of it could begin another one."""
+        """Send a request. Raises ValueError where a target or header could begin another line."""
         from http.client import HTTPConnection
 
         self.budget_bytes = MAX_HEAD_BYTES
-        self.may_end = False  # whether the end of the connection is that of the answer
-        self.is_over = False  # whether nothing more is wanted
+        self.may_end = False  # whether the end of the connection ends the answer
+        self.is_over = False  # whether nothing more is to be read
         self.file = AnswerFile(self, PIECE_BYTES)
         client = HTTPConnection("")
         client.sock = self
         client.request(method, target, headers=headers)
 
     def answer(self, method: str) -> HTTPResponse:
-        """The head of the answer; its body is still to be read."""
+        """The answer, of which the head has been read and the body has not."""
         from http.client import HTTPResponse
 
         head = b"HTTP/1.1 100"
         while head.startswith(b"1", len("HTTP/1.1 ")):
-            head = plain_head(self.file)  # RFC 9110 15.2: 1xx comes before the one that counts
+            head = plain_head(self.file)  # RFC 9110 15.2: 1xx answers precede the final one
         answer = HTTPResponse(self, method=method)  # type: ignore[arg-type]
         answer.fp = io.BytesIO(head)  # type: ignore[assignment]
         answer.begin()
@@ -3212,7 +3232,7 @@ class Exchange(io.RawIOBase):
         return answer
 
     def surplus(self) -> bytes:
-        """What has come and was not read, once nothing more is wanted."""
+        """The bytes that have been received and not read; no more are received."""
         self.is_over = True
         return self.file.peek()
 
@@ -3240,7 +3260,7 @@ class Exchange(io.RawIOBase):
         if self.budget_bytes < 0:
             raise ConnectionError("more bytes on the wire than the answer may take")
         if size == 0:
-            self.remaining_seconds()  # what is cancelled looks like an end
+            self.remaining_seconds()  # a cancelled exchange looks like the end of the connection
             if not self.may_end:
                 raise ConnectionError("connection closed before its end")
         return size
@@ -3287,8 +3307,8 @@ def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
     A gzip body may have any number of members (RFC 1952 2.2). Only NULs may follow a member.
     """
-    decoder: Any = None  # of the member that has begun
-    padding = b""  # what may come before the next member
+    decoder: Any = None  # of the current member
+    padding = b""  # octets to skip before the next member
     for piece in pieces:
         if decoder is None:
             piece = piece.lstrip(padding)
@@ -3317,10 +3337,10 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
         pieces = inflated_pieces(pieces)
     elif codings:
         raise ValueError(f"Content-Encoding {printable(listed, 60)!r} is not what we asked for")
-    # Nothing but a robots.txt is useful in part.
+    # Only a robots.txt is useful when cut, so no other body is read that is too long.
     elif (answer.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
-    body = io.BytesIO()  # whose `getvalue` is no second copy
+    body = io.BytesIO()  # `getvalue` makes no second copy
     for piece in pieces:
         body.write(piece)
         if body.tell() > limit:
@@ -3334,10 +3354,10 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
 
 
 def look_up(host: str, seconds: float) -> tuple[list[str], str]:
-    """The IP addresses of a name, or why there are none.
+    """The IP addresses of a name, and, if there are none, the reason.
 
-    The system's resolver knows no deadline: it has a thread, which may be left behind. Where no
-    thread can be started it has this one, for as long as it takes.
+    The system's resolver has no time-out, so it runs in a thread, which may outlive this call.
+    Where no thread can be started it runs here, without a time-out.
     """
     import socket
 
@@ -3347,7 +3367,7 @@ def look_up(host: str, seconds: float) -> tuple[list[str], str]:
     def ask() -> None:
         nonlocal found
         try:
-            # As bytes the name needs no codec: it is ASCII.
+            # The name is ASCII; a str would load the IDNA codec.
             found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
         except OSError as error:
             found = error
@@ -3375,7 +3395,7 @@ def environment_proxies() -> dict[str, str]:
 
 
 def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
-    """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
+    """The proxy that is set for a site, or None. Raises ValueError for a bad setting."""
     name = site.scheme if proxies.get(site.scheme) else "all"
     if not proxies.get(name):
         return None
@@ -3389,7 +3409,7 @@ def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
         if match:
             proxy = split_url(f"http://{match[1]}")
             return proxy._replace(port=proxy.port or 80)
-    # No reason shows the setting: any part of a misspelt one may be a password.
+    # The message does not show the setting, since any part of it may be a password.
     raise ValueError(
         f"{name}_proxy is no proxy that can be used, want http://[user:password@]host[:port]; "
         "other kinds (socks, https) are not spoken here"
@@ -3413,8 +3433,8 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies`: `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
-    None for those of the environment.
+    `proxies` is like `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "a.test"}`;
+    None uses those of the environment. `allow_private` allows addresses that are not public.
     """
 
     name_seconds = LOOK_UP_SECONDS
@@ -3425,19 +3445,20 @@ class HttpTransport:
         # By host: until when a look-up holds (monotonic), its IP addresses, or why there are none.
         self.pins: dict[str, tuple[float, list[str], str]] = {}
         self.tls_context: ssl.SSLContext | None = None
-        self.exchange = Exchange(0.0)  # the last one
+        self.exchange = Exchange(0.0)  # the latest
 
     def resolve(self, url: str, timeout: float) -> None:
-        """Pins where the name of `url` leads.
+        """Look up the host of `url` and keep its addresses for the requests that follow.
 
-        TransportError: `refused` where an address is not public, `final` where there is none.
+        Raises TransportError, `refused` where an address is not public, `final` where there is no
+        address.
         """
         exchange = Exchange(timeout)
         with exchange.during("name"):
             self.checked_addresses(self.route(url), exchange)
 
     def send(self, request: Request) -> Response:
-        """One exchange: an answer of any status, or a TransportError."""
+        """Make one exchange. Raises TransportError where no HTTP answer came."""
         with CONNECTION.lock:
             exchange = self.exchange = Exchange(request.timeout)
             with exchange.during("request"):
@@ -3451,14 +3472,14 @@ class HttpTransport:
                 CONNECTION.keep(route, exchange)
 
     def abort(self) -> None:
-        """Ends the exchange under way, if there is one, at once. For another thread than its own.
+        """End the exchange under way, if there is one, at once; called from another thread.
 
-        `send` raises a final TransportError there; a look-up of a name ends by itself.
+        `send` raises a final TransportError in its thread. A look-up is not interrupted.
         """
         exchange = self.exchange
         exchange.is_cancelled = True
-        with suppress(AttributeError, OSError):  # it is not open, or not open any more
-            exchange.socket.settimeout(0.0)  # a `connect` that is just beginning waits for nothing
+        with suppress(AttributeError, OSError):  # the socket is not open
+            exchange.socket.settimeout(0.0)  # a `connect` that is just beginning returns at once
             exchange.socket.shutdown(2)
 
     def route(self, url: str) -> Route:
@@ -3474,7 +3495,7 @@ class HttpTransport:
         return self, site, proxy_for(site, proxies)
 
     def checked_addresses(self, route: Route, exchange: Exchange) -> list[str]:
-        """Of the site, refused if any is not public; or of the proxy, whatever they are."""
+        """The addresses of the proxy, or of the site, which are refused if any is not public."""
         _, site, proxy = route
         host = (proxy or site).host.strip("[]")
         held_until, addresses, trouble = self.pins.get(host, (-math.inf, [], ""))
@@ -3485,7 +3506,7 @@ class HttpTransport:
                 self.pins.clear()
             self.pins[host] = time.monotonic() + PIN_SECONDS, addresses, trouble
         if not addresses:
-            # The list's name has none either.
+            # The other names that were looked up, such as the origin's, have no address either.
             if len(self.pins) > 1 and not any(pinned for _, pinned, _ in self.pins.values()):
                 trouble += "; there seems to be no network"
             raise ValueError(trouble)
@@ -3495,10 +3516,10 @@ class HttpTransport:
         return addresses
 
     def open(self, exchange: Exchange, route: Route) -> None:
-        """To the proxy or the site, and on through tunnel and TLS."""
+        """Connect to the proxy or the site; open a tunnel and start TLS where needed."""
         _, site, proxy = route
         place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
-        # That our own proxy is out of reach is no fault of the target's host, and final.
+        # A failure of our own proxy says nothing about the host, and no retry mends it.
         with exchange.during(f"{place}name", final=bool(proxy)):
             addresses = self.checked_addresses(route, exchange)
         with exchange.during(f"{place}connect", final=bool(proxy)):
@@ -3514,7 +3535,7 @@ class HttpTransport:
             exchange.secure(self.tls_context, site.host.strip("[]"))
 
     def answered(self, exchange: Exchange, route: Route, request: Request) -> Response:
-        """What comes over the open connection."""
+        """Send the request over the open connection, and read the answer."""
         _, site, proxy = route
         plain_proxy = proxy if site.scheme == "http" else None
         with exchange.during("request"):
@@ -3535,7 +3556,7 @@ class HttpTransport:
         body, is_cut = b"", False
         # RFC 9112 6.3: these answers have no body, whatever their headers say.
         has_body = request.method != "HEAD" and answer.status not in (204, 304)
-        # R6: what nobody reads is not asked for.
+        # R6: a body of an unread type is not received.
         if has_body and (request.wants is None or request.wants(answer.status, received)):
             exchange.budget_bytes += 2 * request.max_bytes
             exchange.may_end = answer.length is None and not answer.chunked
@@ -3543,7 +3564,7 @@ class HttpTransport:
                 if trouble:
                     raise ConnectionError(trouble)
                 body, is_cut = read_body(answer, request.max_bytes)
-        # An unread body may have come along with its head.
+        # The connection is usable if all that is left of the answer has already been received.
         left_bytes = 0 if answer.isclosed() else answer.length
         is_odd = answer.will_close or trouble
         exchange.is_at_end = left_bytes == len(exchange.surplus()) and not is_odd
@@ -3563,12 +3584,12 @@ def open_tunnel(exchange: Exchange, site: UrlParts, proxy: UrlParts) -> None:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified; SSL_CERT_FILE and SSL_CERT_DIR count."""
+    """A context that verifies certificates and host names, by SSL_CERT_FILE and SSL_CERT_DIR too."""
     import ssl
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # 3.9 has OpenSSL 3 take a bare FIN for close_notify.
+    # Python 3.9 sets this option, so that OpenSSL 3 accepts an end without close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     return context
 
@@ -5566,7 +5587,7 @@ class FeedItem(NamedTuple):
     published: str  # ISO 8601 in UTC, or ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as data that `json` can write."""
+        """JSON-ready."""
         return record_dict(self)
 
 
@@ -5587,7 +5608,7 @@ class SitemapEntry(NamedTuple):
     lastmod: Optional[str]  # as the sitemap writes it, or None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as data that `json` can write."""
+        """JSON-ready."""
         return record_dict(self)
 
 
@@ -5608,7 +5629,7 @@ class LlmsLink(NamedTuple):
     note: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as data that `json` can write."""
+        """JSON-ready."""
         return record_dict(self)
 
 
@@ -7234,7 +7255,7 @@ class Source(NamedTuple):
     no_ai_input: bool = False  # as of a Result
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as data that `json` can write."""
+        """JSON-ready."""
         return record_dict(self)
 
 
@@ -7920,7 +7941,7 @@ class Check(NamedTuple):
     observed: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as data that `json` can write."""
+        """JSON-ready."""
         return record_dict(self)
 
 
