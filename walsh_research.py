@@ -2122,7 +2122,7 @@ class Held(NamedTuple):
     failed_since: float = NEVER  # when the failures in a row began, if there are `failures`
     failures: int = 0  # in a row
     put_off_since: float = NEVER  # when a host to which it is redirected first had to wait
-    is_cut_off: bool = False  # no request for it could leave this machine; not kept in the cache
+    is_cut_off: bool = False  # no request for it could leave; not written to the cache
     refused_by: str = ""  # the gate that refused such a request
     trouble: str = ""  # why the latest attempt failed, in one line
     data: Any = None  # as fetched, for the cache
@@ -2852,7 +2852,7 @@ class Cache:
         self._memory_bytes: dict[str, int] = collections.defaultdict(int)  # by kind
 
     def load(self, kind: str, name: str) -> Any:
-        """The value that was stored last; None if there is none; None and a warning if it is bad."""
+        """The value that was stored last, or None; a bad file is None, with a warning."""
         try:
             payload = self._memory[kind].get(name)
             if payload is None:
@@ -3584,7 +3584,7 @@ def open_tunnel(exchange: Exchange, site: UrlParts, proxy: UrlParts) -> None:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """A context that verifies certificates and host names, by SSL_CERT_FILE and SSL_CERT_DIR too."""
+    """A context that verifies certificates and host names; SSL_CERT_FILE and SSL_CERT_DIR apply."""
     import ssl
 
     context = ssl.create_default_context()
