@@ -161,26 +161,15 @@ SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
 BACKOFF_STATUSES = (429, 503)  # R5
 HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
 MAX_ROBOTS_BYTES = 500 * 1024  # spec 9.1.1, RFC 9309 2.5: read of a robots.txt
-MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 2.3.1.2
-MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 __version__ = "1.0.0"
 
 # 1b. Numbers of this implementation, each with its unit and its reason.
 MAX_URL_LENGTH = 64 * 1024  # characters; a Location may have 256 KiB, and the URL is kept
 MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0  # ten years; a number of 400 digits is infinite
-# robots.txt.
-MAX_SITEMAPS = 1000  # lines kept of one robots.txt; `discover` would list 32,000
-MAX_CONTENT_SIGNALS = 1000  # names kept of a group; 500 KiB may have 80,000, in 7 MiB
-# Octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds.
-MAX_WILDCARD_OCTETS = 2**26
 # JSON, schemas, the blocklist.
 MAX_JSON_DIGITS = 4300  # of one integer, as in CPython 3.11; conversion takes quadratic time
-LEAST_BYTES_PER_BRACKET = 16  # of JSON; `{"domain":"a.b"},` has 17, and `[],` fills memory
-FREE_JSON_BRACKETS = 10_000  # that any JSON may open; 2 MiB of memory
 MAX_MATCHED_TEXT = 2048  # characters; an ambiguous pattern may take exponential time
-MIN_BLOCKLIST_REFRESH_SECONDS = 300  # five minutes; faster would hammer the origin
-MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
 MAX_ODD_ENTRIES = 20  # odd entries of a blocklist with a warning each; all 10^6 may be odd
 MAX_BLOCKLIST_KEY = 512  # characters of a host; DNS allows 253, and NFKC takes quadratic time
 # The cache.
@@ -190,7 +179,6 @@ CACHE_FORMAT = "walsh-research-cache/2"  # the beginning of the data of an entry
 MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 4 * 2**20}
 # Bytes kept in memory where there is no disk, by kind; a hostile domain has any number of hosts.
 MAX_REMEMBERED_BYTES = {"robots": 64 * 2**20, "robots2": 16 * 2**20, "ask": 16 * 2**20}
-DURABLE_KINDS = ("blocklist", "schema")  # a power cut loses none of these
 # An entry is deleted this long after it was last written, by kind. The blocklist and the schema
 # stay (R3b, R10). A source is kept for longer than a year, for a run once a year. A killed
 # process leaves a file of the kind "tmp".
@@ -204,18 +192,9 @@ ENTRY_LIFETIME_SECONDS = {
     "tmp": 86400.0,
     "": 60 * 86400.0,
 }
-SWEEP_INTERVAL_SECONDS = 86400.0  # a day between two passes over the cache folder
-RENAME_PAUSES_SECONDS = (0.01, 0.02, 0.04, 0.08)  # before a rename is tried again
 # The transport.
 WEBASSEMBLY = ("emscripten", "wasi")  # platforms without sockets, threads and processes
-MAX_HEAD_BYTES = 256 * 1024  # of status lines and headers on the wire, 1xx answers included
-MAX_ADDRESSES_TRIED = 8  # of one name; one with 4,000 would make the bot a port scanner
 PIECE_BYTES = 16 * 1024  # read, or decoded, at a time
-LOOK_UP_SECONDS = 10.0  # for the look-up of a name, out of the time of a request
-PIN_SECONDS = 60.0  # for which the result of a look-up, or its failure, is used again
-MAX_PINS = 256  # names whose look-up is kept; a run may visit 10^6 hosts
-MAX_KEPT_SECONDS = 15.0  # for which an idle connection is kept
-UNSAID_CLOSE_SECONDS = 0.005  # waited for the end of a kept connection before it is used again
 LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
 MAX_REDIRECTS = 10  # the specification names no limit (19, C6); browsers follow 20
@@ -240,7 +219,6 @@ PATIENCE_SECONDS = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS
 LOCK_POLL_SECONDS = 0.05  # between two attempts to take a lock that another process holds
 LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; a number of 400 digits is infinite
 POLICY_RETRY_SECONDS = 300.0  # before a policy document that failed is requested again
-LEAST_FAILURES_FOR_GOOD = 3  # of a robots.txt, besides a month; two a month apart say little
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"  # the default of cache_dir; None means no folder
 
@@ -437,10 +415,9 @@ class BlocklistRejected(ValueError):
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
 # Durations and dates. Their expressions are strings, since `re` compiles them on first use.
 UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # 15 digits are exact as a float
-LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"  # only the last number may have a fraction
-UNIT_SECONDS = (604800, 86400, 3600, 60, 1)  # every form has a group for each of these units
 ISO_DURATION = (
-    rf"{LAST_FRACTION}P(?=[0-9T])"
+    "(?!.*[.,][0-9]+[A-Za-z].)"  # only the last number may have a fraction
+    "P(?=[0-9T])"
     rf"(?:{UNIT_COUNT}W"
     rf"|(?:{UNIT_COUNT}D)?"
     rf"(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?"
@@ -452,15 +429,14 @@ HTTP_DATE = (
     rf"(?i)[a-z]+, [0-9]{{2}}(?: [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) {HTTP_TIME} GMT"
     rf"|[a-z]+ [a-z]{{3}} [ 0-9][0-9] {HTTP_TIME} [0-9]{{4}}"
 )
-FIRST_SECOND = -62135596800  # the year 1: ISO 8601 writes years in four digits
-LAST_SECOND = 253402300799  # the end of the year 9999
 
 
 def utc_moment(unix_seconds: float) -> datetime:
     """The instant in UTC, rounded down to the second, within the years 1 to 9999."""
     from datetime import datetime, timedelta
 
-    kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
+    # From the first second of the year 1 to the last of 9999, which ISO 8601 writes in four digits.
+    kept = max(-62135596800, min(unix_seconds, 253402300799))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
 
 
@@ -487,7 +463,8 @@ def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
         found = re.fullmatch(form, text)
         if found is not None:
             numbers = [float(number.replace(",", ".")) for number in found.groups("0")]
-            return float(sum(map(operator.mul, numbers, UNIT_SECONDS)))
+            # Every form has a group for each of these units.
+            return float(sum(map(operator.mul, numbers, (604800, 86400, 3600, 60, 1))))
     return None
 
 
@@ -562,15 +539,10 @@ NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # White space, " < > \ ^ ` { | } and everything beyond ASCII; a stray % is not encoded.
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
 IDNA_DOTS = "[.\u3002\uff0e\uff61]"
-# IDNA 2003 and IDNA 2008 encode names with these letters as different hosts.
-IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]"
 IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
 # The first 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
 IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
-# Up to the last at sign, or character that decoding or normalisation turns into one.
-LAST_AT_SIGN = lazy_re("(?s).*(?:@|%40|\uff20|\ufe6b)")
-URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
 # The opening of a URL, or of a URL in its path or query, unless just a host and a port follow:
 # then a userinfo may follow. A password may contain a slash.
 DOUBTFUL_OPENING = lazy_re(
@@ -621,11 +593,12 @@ def mask_credentials(text_url: str) -> str:
     >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
     ('http://***@proxy:3128', 'https://x.test/@user')
     """
-    hidden = LAST_AT_SIGN.match(text_url)
+    # Up to the last at sign, or character that decoding or normalisation turns into one.
+    hidden = re.match("(?s).*(?:@|%40|\uff20|\ufe6b)", text_url)
     if hidden is None:
         return text_url
     start = 0
-    if URL_OPENING.match(text_url):
+    if re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//", text_url):
         opening = DOUBTFUL_OPENING.search(text_url, 0, hidden.end())
         if opening is None:
             return text_url
@@ -723,9 +696,11 @@ def in_lower_case(text: str) -> str:
 
 def idna_name(name: str, host: str) -> str:
     """The A-labels of a name. Raises ValueError, which quotes `host`."""
+    # IDNA 2003 and IDNA 2008 encode names with these letters as different hosts.
+    doubtful = "[\u00df\u1e9e\u03c2\u200c\u200d]"
     with suppress(UnicodeError):
         # The codec takes quadratic time on a long label; a name in DNS is shorter than 255.
-        if len(name) < 255 and not re.search(IDNA_DOUBT, name):
+        if len(name) < 255 and not re.search(doubtful, name):
             labels = in_lower_case(name).encode("idna").decode("ascii")
             # A letter that becomes a dot would make a name that the blocklist does not match.
             if labels.count(".") == len(re.findall(IDNA_DOTS, name)):
@@ -978,18 +953,8 @@ ROBOTS_LINE = lazy_re(
 ROBOTS_SITEMAP_LINE = lazy_re(
     rf"{ROBOTS_LINE_START}site-?map{ROBOTS_BLANKS}:{ROBOTS_BLANKS}(https?://[^\s#]+)"
 )
-ROBOTS_PRODUCT = lazy_re(r"[\w-]+")
-ROBOTS_DELAY = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
-ROBOTS_SIGNAL = lazy_re(  # name and value
-    r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
-)
-# R2c: the part that is removed from a last line that was cut off: the line, if it might allow
-# more or end a group; else an escape or a `$` at its end, which may have been cut.
-ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ROBOTS_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
 # Octets that are no UTF-8, as `surrogateescape` decodes them, percent-encoded.
 ROBOTS_UNDECODED = {0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)}
-# The parts of a target that are neither path nor query.
-ROBOTS_ASIDE = lazy_re(r"(?s)\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|#.*")
 # An octet that must be encoded, or an escape.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$](?:(?<=%)[0-9A-Fa-f]{2})?")
 # RFC 3986 2.2, except `*` and `$`, which are operators of rules, and `#`, which ends rule and path.
@@ -1028,7 +993,10 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     text = "\n" + text.translate(ROBOTS_UNDECODED)
     if next_octet not in b"\r\n":
-        text = re.sub(ROBOTS_UNCERTAIN, "\n", text)
+        # R2c: the last line was cut off. It is removed if it might allow more or end a group, else
+        # an escape or a `$` at its end, which may be incomplete.
+        uncertain = rf"(?i)(?:\n{ROBOTS_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
+        text = re.sub(uncertain, "\n", text)
     return text, is_text
 
 
@@ -1061,7 +1029,7 @@ def robots_means_us(value: str, token: str, wanted: str) -> bool:
     """
     if re.match(r"\*(?![\w-])", value):
         return wanted == "*"
-    products = (found[0] for found in ROBOTS_PRODUCT.finditer(value.lower()))
+    products = (found[0] for found in re.finditer(r"[\w-]+", value.lower()))
     return token.startswith(next(products, " ")) or token in products
 
 
@@ -1116,7 +1084,10 @@ def robots_binding(
 def robots_signals(values: Iterable[str]) -> dict[str, str]:
     """The Content-Signals of a group by name; of contradictory values, "no" is kept."""
     signals: dict[str, str] = {}
-    for found in islice(ROBOTS_SIGNAL.finditer(",".join(values)), MAX_CONTENT_SIGNALS):
+    found_signals = re.finditer(
+        r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)", ",".join(values)
+    )
+    for found in islice(found_signals, 1000):  # ours: a file may have 80,000, which take 7 MiB
         name = found[1].lower()
         if signals.get(name, "").lower() != "no":
             signals[name] = found[2]
@@ -1153,7 +1124,8 @@ def robots_target(target: str) -> str:
     >>> robots_target("https://x.test?q=%41#top"), robots_target("/a/%2e%2E/b")
     ('/?q=A', '/b')
     """
-    written = ROBOTS_ASIDE.sub("", target).replace("*", "%2A").replace("$", "%24")
+    written = re.sub(r"(?s)\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|#.*", "", target)  # site, fragment
+    written = written.replace("*", "%2A").replace("$", "%24")
     path, mark, query = robots_octets(written).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
@@ -1232,14 +1204,15 @@ class RobotsTxt(NamedTuple):
             if field == "content-signal":
                 signals.append(value)
             elif field == "crawl-delay":
-                if ROBOTS_DELAY.fullmatch(value):
+                if re.fullmatch(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+", value):
                     delays.append(float(value))
             else:
                 rule = Rule(field == "allow", value, number)
                 rules.append(rule)
                 for form in robots_forms(value, rule.allow):
                     rows.append((form.partition("*")[0], form, rule, is_final))
-        sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
+        # ours: a file may have 32,000 such lines, of which `discover` would list each
+        sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), 1000)
         return cls(
             group=group,
             rules=rules,
@@ -1265,7 +1238,7 @@ class RobotsTxt(NamedTuple):
         if path == "/robots.txt":
             return None  # always allowed (RFC 9309 2.2.2)
         path += "$"
-        octets_left = MAX_WILDCARD_OCTETS
+        octets_left = 2**26  # ours: octets compared by wildcard rules, which take a second at worst
         matches = []
         # R2c: a Disallow also holds where it matches with every escape in rule and path decoded.
         for spelling in dict.fromkeys((path, robots_octets(path, ROBOTS_RESERVED))):
@@ -1326,8 +1299,10 @@ def parse_json(body: bytes, what: str) -> Any:
     """
     import json
 
+    # ours: an empty array takes 3 bytes of JSON and many of memory. 10,000 of them take 2 MiB, and
+    # the shortest entry of a blocklist, `{"domain":"a.b"},`, has 17 bytes.
     brackets = body.count(b"[") + body.count(b"{")
-    most = max(FREE_JSON_BRACKETS, len(body) // LEAST_BYTES_PER_BRACKET)
+    most = max(10_000, len(body) // 16)
     if brackets > most:
         raise ValueError(
             f"{what} opens {brackets} brackets in {len(body)} bytes, want at most {most}"
@@ -1378,7 +1353,6 @@ TYPES = {
     "number": NUMBER,
 }
 ANY = tuple(itertools.chain(*TYPES.values()))
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
 BRIEF = reprlib.Repr()
 BRIEF.maxlevel = 2
 BRIEF.maxstring = 60
@@ -1567,7 +1541,8 @@ def at_root(schema: Schema, value: Any) -> Any:
 
 
 def draft(schema: Schema, value: Any) -> Any:
-    require(value in (DRAFT, f"{DRAFT}#"), value, DRAFT)
+    wanted = "https://json-schema.org/draft/2020-12/schema"
+    require(value in (wanted, f"{wanted}#"), value, wanted)
 
 
 def never(schema: Schema, value: Any) -> Any:
@@ -1705,7 +1680,6 @@ def validate(instance: Any, schema: Any) -> None:
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which hosts it covers. An entry may be pasted from a mail; every
 # host in its text is blocked, so that no opt-out is lost.
-CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
 # A dot in brackets, written so that a mail program makes no link, and the dots of IDNA.
 ODD_DOT = lazy_re(r"(?i)[\[({](?:\.|dot)[\])}]|[\u3002\uff0e\uff61]")
 # A host in the text of an entry in which `entry_character` has replaced what is part of no host.
@@ -1816,7 +1790,8 @@ def refresh_of(document: dict[str, Any], warnings: list[str]) -> float:
 
 
 def refresh_within_bounds(seconds: float) -> float:
-    return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
+    """Ours: at least five minutes, to spare the origin; at most a week, to learn of opt-outs."""
+    return float(min(max(seconds, 300), 604800))
 
 
 class Blocklist:
@@ -1893,7 +1868,8 @@ class Blocklist:
 def checked_entries(document: Any, schema: Any) -> list[Any]:
     """The entries of a document. Raises BlocklistRejected where it must not be adopted."""
     contract = document.get("contract") if isinstance(document, dict) else None
-    if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):  # R3c
+    major_1 = BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*"
+    if not isinstance(contract, str) or not re.fullmatch(major_1, contract):  # R3c
         raise BlocklistRejected(f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
     if isinstance(document.get("schema"), dict):  # R3c: an inline schema comes first
         schema = document["schema"]
@@ -2233,12 +2209,9 @@ CODEC_BY_MARK = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-DECLARATION_BYTES = 1024  # searched for a charset, as in browsers; an XML declaration comes first
-TEXT_SAMPLE_BYTES = 16 * 1024  # searched for a NUL, which text does not have
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
-CHARSET_PARAMETER = lazy_re(r"""(?ai);\s*charset\s*=\s*["']?([\w.:-]{1,40})""")
 
 # R6: media types of sub-resources, archives and executables, by type or subtype. A PDF is read.
 UNREAD_TYPES = frozenset(
@@ -2255,7 +2228,6 @@ UNREAD_TYPES = frozenset(
     ogg mp4 mpegurl vnd.apple.mpegurl dash+xml
 """.split()
 )
-HTML_TYPES = ("text/html", "application/xhtml+xml")
 # Servers send files of unknown type, such as LICENSE, as application/octet-stream.
 UNKNOWN_SUBTYPE = "octet-stream"
 TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown", UNKNOWN_SUBTYPE)
@@ -2305,11 +2277,12 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
     for mark, codec in CODEC_BY_MARK.items():
         if body.startswith(mark):
             return [codec]
-    labels = CHARSET_PARAMETER.findall(content_type)[:1]
+    parameter = r"""(?ai);\s*charset\s*=\s*["']?([\w.:-]{1,40})"""
+    labels = re.findall(parameter, content_type)[:1]
     declaration = XML_CHARSET
-    if media_type_of(content_type) in HTML_TYPES:
+    if media_type_of(content_type) in ("text/html", "application/xhtml+xml"):
         declaration = HTML_CHARSET
-    declared = declaration.search(body[:DECLARATION_BYTES])
+    declared = declaration.search(body[:1024])  # as in browsers
     if declared:
         labels.append(declared[1].decode("latin-1"))
     found = map(charset_codec, [*labels, "utf-8"])
@@ -2328,7 +2301,7 @@ def is_text(body: bytes, content_type: str) -> bool:
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
         return False
-    return "\0" not in decode_body(body[:TEXT_SAMPLE_BYTES], content_type)
+    return "\0" not in decode_body(body[: 16 * 1024], content_type)  # ours
 
 
 # 10b. Requests, decisions and results.
@@ -2340,16 +2313,18 @@ class Kind(NamedTuple):
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
     max_bytes: int = 0  # of a decoded body; 0: the bot's own limit
-    max_redirects: int = MAX_ROBOTS_REDIRECTS
+    max_redirects: int = 5  # RFC 9309 2.3.1.2
     transport_retries: int = 1  # after exchanges without an HTTP answer
 
 
-TARGET_ACCEPT = (  # R9.2: markdown first
-    "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
-    "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
-)
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES),
+    "target": Kind(
+        "text/markdown, "  # R9.2: Markdown first
+        "application/atom+xml;q=0.9, application/rss+xml;q=0.9, application/feed+json;q=0.9, "
+        "text/html;q=0.8, */*;q=0.5",
+        max_redirects=MAX_REDIRECTS,
+        transport_retries=DEFAULT_MAX_RETRIES,
+    ),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2664,8 +2639,9 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
 
 def is_lost_for_good(held: Held, now: float) -> bool:
     """RFC 9309 2.3.1.4: unreachable for thirty days, and three times if there is a copy."""
-    least = 1 if held.value is None else LEAST_FAILURES_FOR_GOOD
-    return held.failures >= least and now - held.failed_since > MAX_UNREACHABLE_SECONDS
+    # ours: three failures, since two that are a month apart say little
+    least = 1 if held.value is None else 3
+    return held.failures >= least and now - held.failed_since > 30 * 86400.0
 
 
 def robots_decision(url: str, target: str, held: Held, now: float, unreachable: str) -> Decision:
@@ -2720,8 +2696,6 @@ CACHE_FOLDERS = {
     "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
 BEFORE = " before"  # added to the name of an entry: the value that it replaced
-# The files of a cache, except locks. Names are digests, so that no server can choose a file.
-CACHE_FILE = lazy_re(r"([a-z0-9]+)-[0-9a-f]{32}\.pickle\Z")
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 
 
@@ -2782,7 +2756,7 @@ def open_privately(path: str, flags: int) -> int:
 
 def replace_file(scratch: str, path: str) -> None:
     """Rename a file, with retries: Windows refuses while another process has `path` open."""
-    for pause_seconds in RENAME_PAUSES_SECONDS:
+    for pause_seconds in (0.01, 0.02, 0.04, 0.08):  # ours
         with suppress(PermissionError):
             os.replace(scratch, path)
             return
@@ -2926,13 +2900,13 @@ class Cache:
         if not self._is_usable():
             return
         swept_at = as_number(self.load("sweep", "at"))
-        if 0 <= now - swept_at < SWEEP_INTERVAL_SECONDS:
+        if 0 <= now - swept_at < 86400.0:
             return
         self.store("sweep", "at", now)
         now = min(now, swept_at)
         with suppress(OSError), os.scandir(self.folder) as files:
             for file in files:
-                found = CACHE_FILE.match(file.name)
+                found = re.fullmatch(r"([a-z0-9]+)-[0-9a-f]{32}\.pickle", file.name)
                 if not found:
                     continue
                 lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
@@ -2994,7 +2968,7 @@ class Cache:
             with open(scratch, "xb", PIECE_BYTES, opener=open_privately) as file:
                 file.write(entry_digest(kind, name, payload))
                 file.write(payload)
-                if kind in DURABLE_KINDS:
+                if kind in ("blocklist", "schema"):  # a power cut must not lose these
                     file.flush()
                     os.fsync(file.fileno())
             with suppress(OSError, OverflowError, ValueError):  # a time that the disk cannot store
@@ -3018,7 +2992,6 @@ class Cache:
 # One HTTP/1.1 exchange at a time, by http.client, without redirects, retries or sleeps. Modules are
 # imported in functions, since a decision from the cache needs none of them.
 
-STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n")
 FRAMING_NAME = rb"(?:content-length|transfer-encoding)"  # the headers that say where a body ends
 # The name and the value of a header. Blanks before the colon are dropped (RFC 9112 5.1), and
 # control characters are not allowed (RFC 9110 5.5). A framing header with such a blank, or without
@@ -3027,12 +3000,7 @@ HEADER_LINE = lazy_re(
     rb"(?im)^(?!" + FRAMING_NAME + rb"(?:[ \t]|:[ \t\r]*$))"
     rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:([\t\x20-\x7e\x80-\xff]*)\r?$"
 )
-# The values of Transfer-Encoding and Content-Length, with a semicolon between, if they say where
-# the body ends or are both absent. The same length given twice is one length (RFC 9110 8.6).
-PLAIN_FRAMING = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
 OUR_CODINGS = ("gzip", "x-gzip", "deflate")
-# Content codings that change the body. Any other name is ignored, as in browsers.
-CODINGS = (*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz")
 
 
 if TYPE_CHECKING:
@@ -3100,7 +3068,9 @@ class ConnectionKeeper:
 
         try:
             # Some servers close the connection right after an answer, without announcing that.
-            self.socket.settimeout(UNSAID_CLOSE_SECONDS)
+            self.socket.settimeout(
+                0.005
+            )  # ours: spent before each request that uses the connection again
             self.socket.recv(1)
         except socket.timeout:
             return True
@@ -3112,7 +3082,7 @@ class ConnectionKeeper:
         """Keep the socket of an exchange if another request may follow; else close it."""
         self.socket = exchange.socket
         self.route = route
-        self.kept_until = time.monotonic() + MAX_KEPT_SECONDS
+        self.kept_until = time.monotonic() + 15.0  # ours: for an idle connection
         if not (exchange.is_at_end and self.calls):
             self.close()
 
@@ -3174,7 +3144,8 @@ class Exchange(io.RawIOBase):
         """Connect to the first address that answers. Raises OSError where none does."""
         import socket
 
-        untried = list(addresses[:MAX_ADDRESSES_TRIED])
+        # ours: eight, since a name with 4,000 addresses would make the bot a port scanner
+        untried = list(addresses[:8])
         while untried:
             ip = untried.pop(0)
             family = socket.AF_INET6 if ":" in ip else socket.AF_INET
@@ -3210,7 +3181,7 @@ class Exchange(io.RawIOBase):
         """Send a request. Raises ValueError where a target or header could begin another line."""
         from http.client import HTTPConnection
 
-        self.budget_bytes = MAX_HEAD_BYTES
+        self.budget_bytes = 256 * 1024  # ours: of the heads of an answer, 1xx answers included
         self.may_end = False  # whether the end of the connection ends the answer
         self.is_over = False  # whether nothing more is to be read
         self.file = AnswerFile(self, PIECE_BYTES)
@@ -3277,7 +3248,7 @@ def plain_head(file: BinaryIO) -> bytes:
     "Content-Length: unclear". ConnectionError: the status line is broken.
     """
     status_line = file.readline()
-    if not STATUS_LINE.fullmatch(status_line):
+    if not re.fullmatch(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n", status_line):
         raise ConnectionError("broken status line")  # not quoted: a proxy may have sent it
     head = bytearray(status_line)
     while not head.endswith((b"\n\r\n", b"\n\n")):
@@ -3294,7 +3265,9 @@ def framing_trouble(answer: HTTPResponse) -> str:
     """Why the headers do not say where the body ends; "" where they do."""
     coding = ",".join(answer.headers.get_all("transfer-encoding", []))
     length = ",".join(answer.headers.get_all("content-length", []))
-    plain = re.fullmatch(PLAIN_FRAMING, f"{coding};{length}")
+    # Both may be absent. The same length given twice is one length (RFC 9110 8.6).
+    framing = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
+    plain = re.fullmatch(framing, f"{coding};{length}")
     if plain is None:
         return f"unclear end: Transfer-Encoding {coding!r}, Content-Length {length!r}"
     if plain[1] and answer.length is None and not answer.chunked:
@@ -3331,7 +3304,9 @@ def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
 def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
     """The decoded body, and whether it was cut at `limit` bytes."""
     listed = ",".join(answer.headers.get_all("content-encoding", [])).lower()
-    codings = [name for name in map(str.strip, listed.split(",")) if name in CODINGS]
+    # Content codings that change the body. Any other name is ignored, as in browsers.
+    known = (*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz")
+    codings = [name for name in map(str.strip, listed.split(",")) if name in known]
     pieces = iter(lambda: answer.read(PIECE_BYTES), b"")
     if len(codings) == 1 and codings[0] in OUR_CODINGS:
         pieces = inflated_pieces(pieces)
@@ -3437,7 +3412,7 @@ class HttpTransport:
     None uses those of the environment. `allow_private` allows addresses that are not public.
     """
 
-    name_seconds = LOOK_UP_SECONDS
+    name_seconds = 10.0  # ours: for the look-up of a name, out of the time of a request
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
@@ -3502,9 +3477,10 @@ class HttpTransport:
         if time.monotonic() >= held_until:
             seconds = min(exchange.remaining_seconds(), self.name_seconds)
             addresses, trouble = look_up(host, seconds)
-            if len(self.pins) >= MAX_PINS:
+            if len(self.pins) >= 256:  # ours: a run may visit 10^6 hosts
                 self.pins.clear()
-            self.pins[host] = time.monotonic() + PIN_SECONDS, addresses, trouble
+            # ours: a minute, so that the requests for a target use one look-up, even a failed one
+            self.pins[host] = time.monotonic() + 60.0, addresses, trouble
         if not addresses:
             # The other names that were looked up, such as the origin's, have no address either.
             if len(self.pins) > 1 and not any(pinned for _, pinned, _ in self.pins.values()):
