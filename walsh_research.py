@@ -849,7 +849,7 @@ def resolve_url(base: str, reference: str) -> str:
     resolved = f"{scheme}{authority}{path}{query}{fragment}"
     if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
         # The message shows the reference alone: resolved, a misspelt URL looks like a path.
-        wanted = f"no control characters, and at most {MAX_URL_LENGTH} in all"
+        wanted = f"no control characters, and a URL of at most {MAX_URL_LENGTH} characters"
         raise not_wanted("reference", reference, wanted)
     return resolved
 
@@ -920,8 +920,8 @@ def address_refusal(address_text: str) -> str:
     for judged in judged_addresses(address):
         reason = next(reason for block, reason in address_blocks() if judged in block)
         if reason:
-            inside = "" if judged is address else f"{judged} inside, "
-            return f"{shown} is {inside}{reason}"
+            found = "is" if judged is address else f"contains {judged},"
+            return f"{shown} {found} {reason}"
     return ""
 
 
@@ -1501,7 +1501,7 @@ def pattern(schema: Schema, value: Any) -> Any:
 
 
 def parts(schema: Schema, value: Any) -> Any:
-    require(value != [], value, "a schema or more")
+    require(value != [], value, "at least one schema")
     return schema.read([Schema], value)
 
 
@@ -1546,7 +1546,7 @@ def draft(schema: Schema, value: Any) -> Any:
 
 
 def never(schema: Schema, value: Any) -> Any:
-    require(False, value, "no such keyword, which is not implemented")
+    require(False, value, "a schema without this keyword, which is not implemented")
 
 
 def hold_matching(parts: dict[str, Schema], value: JsonObject) -> bool:
@@ -1639,9 +1639,9 @@ def compile_schema(words: Any) -> Schema:
     try:
         root = Schema(None, words)
         unknown = [place for place, schema in root.targets.items() if schema is None]
-        require(not unknown, unknown, "# or the #/$defs/NAME of one")
+        require(not unknown, unknown, "# or #/$defs/NAME of a definition")
     except (ValueError, RecursionError) as error:
-        raise UnsupportedSchema(f"it is malformed, or not implemented here: {error}") from None
+        raise UnsupportedSchema(f"the schema is malformed, or not implemented: {error}") from None
     return root
 
 
@@ -1650,7 +1650,7 @@ def parse_schema(body: bytes) -> JsonObject:
     schema = parse_json(body, "schema")
     compile_schema(schema)
     if not isinstance(schema, dict):
-        raise UnsupportedSchema("it is no object")
+        raise UnsupportedSchema("the schema is not an object")
     return schema
 
 
@@ -1669,7 +1669,7 @@ def validate(instance: Any, schema: Any) -> None:
     try:
         compiled.check(instance)
     except RecursionError:
-        message = "/: $ref: leads back to itself, or the document nests too deep"
+        message = "/: $ref: leads back to itself, or the document is nested too deeply"
         raise SchemaViolation("", "$ref", message) from None
     except SchemaViolation as found:
         keyword = found.keyword or "false"
@@ -1874,7 +1874,9 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
     if isinstance(document.get("schema"), dict):  # R3c: an inline schema comes first
         schema = document["schema"]
     if not isinstance(schema, dict):  # R10: without a schema no document is adopted
-        raise BlocklistRejected("no schema, inline or standalone, to validate it against")
+        raise BlocklistRejected(
+            "there is no schema, inline or standalone, to validate the document"
+        )
     try:
         validate(document, schema)  # R3c
     except ValueError as error:
@@ -2734,7 +2736,7 @@ class PlainUnpickler(pickle.Unpickler):
     """Loads plain data only: no opcode can call anything without loading a global."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"names {module}.{name}, and plain data names nothing")
+        raise pickle.UnpicklingError(f"names {module}.{name}, want plain data")
 
 
 def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
@@ -2955,7 +2957,7 @@ class Cache:
             entry = file.read()
         # A memoryview copies nothing: a blocklist may have 64 MB.
         if entry[:32] != entry_digest(kind, name, memoryview(entry)[32:]):
-            raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
+            raise ValueError(f"is damaged, or no {CACHE_FORMAT} entry of its name")
         payload = io.BytesIO(entry)
         payload.seek(32)
         return PlainUnpickler(payload).load()
@@ -2985,7 +2987,7 @@ class Cache:
     def _warn_of_disk(self, error: Exception) -> None:
         why = getattr(error, "strerror", None) or error  # strerror does not name the file
         trouble = printable(f"{self.folder}: {why}")
-        self._warn(f"cache: {trouble}; what it does not hold, this run remembers alone")
+        self._warn(f"cache: {trouble}; entries that cannot be stored are kept for this run only")
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
@@ -3229,11 +3231,11 @@ class Exchange(io.RawIOBase):
         size: int = self.timed().recv_into(buffer)
         self.budget_bytes -= size
         if self.budget_bytes < 0:
-            raise ConnectionError("more bytes on the wire than the answer may take")
+            raise ConnectionError("the answer has more bytes on the wire than are accepted")
         if size == 0:
             self.remaining_seconds()  # a cancelled exchange looks like the end of the connection
             if not self.may_end:
-                raise ConnectionError("connection closed before its end")
+                raise ConnectionError("connection closed before the end of the answer")
         return size
 
 
@@ -3269,7 +3271,7 @@ def framing_trouble(answer: HTTPResponse) -> str:
     framing = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
     plain = re.fullmatch(framing, f"{coding};{length}")
     if plain is None:
-        return f"unclear end: Transfer-Encoding {coding!r}, Content-Length {length!r}"
+        return f"the end of the body is unclear: Transfer-Encoding {coding!r}, Content-Length {length!r}"
     if plain[1] and answer.length is None and not answer.chunked:
         answer.length = int(plain[1])  # http.client does not read "5, 5"
     return ""
@@ -3311,7 +3313,7 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
     if len(codings) == 1 and codings[0] in OUR_CODINGS:
         pieces = inflated_pieces(pieces)
     elif codings:
-        raise ValueError(f"Content-Encoding {printable(listed, 60)!r} is not what we asked for")
+        raise ValueError(f"Content-Encoding is {printable(listed, 60)!r}, want gzip or deflate")
     # Only a robots.txt is useful when cut, so no other body is read that is too long.
     elif (answer.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
@@ -3336,7 +3338,7 @@ def look_up(host: str, seconds: float) -> tuple[list[str], str]:
     """
     import socket
 
-    found: Any = TimeoutError(f"its look-up had no answer within {seconds:.3g} s")
+    found: Any = TimeoutError(f"the look-up had no answer within {seconds:.3g} s")
     done = _thread.allocate_lock()
 
     def ask() -> None:
@@ -3386,8 +3388,8 @@ def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
             return proxy._replace(port=proxy.port or 80)
     # The message does not show the setting, since any part of it may be a password.
     raise ValueError(
-        f"{name}_proxy is no proxy that can be used, want http://[user:password@]host[:port]; "
-        "other kinds (socks, https) are not spoken here"
+        f"{name}_proxy is not a proxy that can be used, want http://[user:password@]host[:port]; "
+        "other kinds (socks, https) are not supported"
     )
 
 
@@ -3463,7 +3465,9 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         if sys.platform in WEBASSEMBLY:
-            raise TransportError("there are no sockets here, want Bot(transport=...)", final=True)
+            raise TransportError(
+                "there are no sockets on this platform, want Bot(transport=...)", final=True
+            )
         proxies = environment_proxies() if self.proxies is None else self.proxies
         port = target.port or DEFAULT_PORTS[target.scheme]
         site = UrlParts(target.scheme, None, target.host, port, "", "")
