@@ -1957,7 +1957,11 @@ class TestR3c:
         ("no such assertion", {"schema": {"if": False}}, "validation: the schema is.* if: False"),
         ("a malformed schema", {"schema": {"type": 1}}, "validation: the schema is"),
         ("an endless schema", {"schema": {"$ref": "#"}}, r"validation: /: \$ref: leads back to"),
-        ("a pattern", {"schema": {"pattern": "\\p{L}"}}, "validation: the schema is malformed.* pattern"),
+        (
+            "a pattern",
+            {"schema": {"pattern": "\\p{L}"}},
+            "validation: the schema is malformed.* pattern",
+        ),
         (
             "depth",
             {"blocked": nested(150), "schema": {"properties": {"blocked": {"minItems": 2}}}},

@@ -1056,7 +1056,7 @@ def robots_binding(
     wanted = (group or "*").lower()
     # `is_ours`: the next lines are ours when read literally; `is_ours_in_both`: in both readings;
     # `is_meant`: only as probably meant. `is_closed`, `is_closed_as_meant`: a rule has ended the
-    # list of agents, so the next User-agent line begins a new group, in the one or other reading.
+    # list of agents, so the next User-agent line begins a new group, in one reading or the other.
     is_ours = is_ours_in_both = is_meant = is_closed = is_closed_as_meant = False
     for line in lines:
         field, value, is_exact, _ = line
@@ -3176,7 +3176,7 @@ class Exchange(io.RawIOBase):
     def timed(self, shares: int = 1) -> Any:
         """The socket, with a time-out of its share of the remaining time."""
         self.socket.settimeout(self.remaining_seconds() / shares)
-        self.remaining_seconds()  # `abort` may have set a time-out just before; check again
+        self.remaining_seconds()  # the line above undoes a time-out that `abort` has just set
         return self.socket
 
     def ask(self, method: str, target: str, headers: dict[str, str]) -> None:
