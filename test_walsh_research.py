@@ -2084,10 +2084,14 @@ class TestR3c:
         ("a domain is a number", {"blocked": [{"domain": 1}]}, "/blocked/0: domain is 1"),
         ("a later entry", {"blocked": [{"domain": "a.b"}, {}]}, "/blocked/1: domain"),
         ("the schema fails", {"schema": {"required": ["no"]}}, "validation: /: required"),
-        ("no such assertion", {"schema": {"if": False}}, "validation: it is.* if: False"),
-        ("a malformed schema", {"schema": {"type": 1}}, "validation: it is"),
+        ("no such assertion", {"schema": {"if": False}}, "validation: the schema is.* if: False"),
+        ("a malformed schema", {"schema": {"type": 1}}, "validation: the schema is"),
         ("an endless schema", {"schema": {"$ref": "#"}}, r"validation: /: \$ref: leads back to"),
-        ("a pattern", {"schema": {"pattern": "\\p{L}"}}, "validation: it is malformed.* pattern"),
+        (
+            "a pattern",
+            {"schema": {"pattern": "\\p{L}"}},
+            "validation: the schema is malformed.* pattern",
+        ),
         (
             "depth",
             {"blocked": nested(150), "schema": {"properties": {"blocked": {"minItems": 2}}}},
@@ -4280,7 +4284,7 @@ class TestR11:
         disk.cache().store("robots", "x", PLAIN)
         disk.file().write_bytes(b"\0" * 32 + pickle.dumps(PLAIN))
         monkeypatch.setattr(wr, "PlainUnpickler", None)
-        assert disk.load() is None and "torn" in disk.lines[0]
+        assert disk.load() is None and "damaged" in disk.lines[0]
 
     @POSIX
     def test_a_folder_that_others_can_write_is_not_used(self, disk):
@@ -4307,7 +4311,7 @@ class TestR11:
         assert cache.exists("robots", "x") and cache.lock("a") is not None
         cache.sweep()
         [line] = disk.lines
-        assert line.isprintable() and "this run remembers" in line
+        assert line.isprintable() and "kept for this run" in line
 
     @pytest.mark.parametrize("code", ["EROFS", "ENOSPC", "EIO", "EMFILE", "EACCES", "EDQUOT"])
     @pytest.mark.parametrize(
@@ -7847,10 +7851,10 @@ READ = [  # name, bytes on the wire, the body; the server closes behind them
     ("a long padding", whole(gzip.compress(b"hello") + bytes(99999), GZIP), b"hello"),
 ]
 
-NOT_ASKED = "is not what we asked for"
-EARLY = "connection closed before its end"
+NOT_ASKED = "want gzip or deflate"
+EARLY = "connection closed before the end of the answer"
 STATUS = "broken status line"
-UNCLEAR = "unclear end: Transfer-Encoding"
+UNCLEAR = "the end of the body is unclear: Transfer-Encoding"
 
 FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, or why it has none
     ("a length again", b"Content-Length: 5, 5", b"hello"),
@@ -8283,7 +8287,7 @@ class TestTransport:
         door.name_seconds = of_name
         errors = [trouble("http://slow.test/", door, timeout=timeout) for _ in range(3)]
         release.set()
-        said = "name: slow.test: its look-up had no answer within 0.12 s"
+        said = "name: slow.test: the look-up had no answer within 0.12 s"
         assert [(error.reason, error.final) for error in errors] == [(said, True)] * 3
         assert names["asked"] == ["slow.test"]
 

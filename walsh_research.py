@@ -7,26 +7,27 @@
 
 What to call:
 
-    fetch(url)      one target through every gate; a Result, whatever becomes of it
-    run(urls)       many targets, each host at its own pace; a Result each, as it is done
-    may_fetch(url)  whether a target may be requested now; a Decision, true where it may
-    discover(url)   what a site offers instead of HTML: feeds, markdown, llms.txt; a Source each
-    Bot(...)        a bot of your own: these calls as methods, with a cache, limits and a clock
+    fetch(url)      fetch one target through every gate; returns a Result
+    run(urls)       fetch many targets, each host at its own pace; yields a Result for each
+    may_fetch(url)  whether a target may be requested now; returns a Decision
+    discover(url)   what a site offers instead of HTML: feeds, Markdown, llms.txt; yields Sources
+    Bot(...)        a bot with its own cache, limits and clock; these functions are its methods
     Result          .outcome .reason .status .final_url .title .links .metadata .body .text ...
-    call_tool(...)  the same for a model: `tools()` says what it takes, `--mcp` serves it
+    call_tool(...)  the same calls for a model: `tools()` describes them, `--mcp` serves them
 
     import walsh_research
     for result in walsh_research.run(["https://example.org/", "https://example.com/feed"]):
         print(result.outcome, result.url, result.reason)
 
-Policy, network and server trouble never raise: the Result says what became of the target. As a
-command: `python walsh_research.py URL...`, `--help` for the rest, `--selftest --offline` for proof.
+Policies, networks and servers cause no exceptions: the Result says what happened to the target.
+As a command: `python walsh_research.py URL...`; `--help` lists the options, and
+`--selftest --offline` checks every requirement without a network.
 
 This is the conformant bot of the Walsh-Research Bot Compliance Specification v1.3 in one file. It
 needs CPython 3.9 to 3.15, or Pyodide, and the standard library alone.
 
-Where each clause of the checklist is decided, by section and function; class TestR2a tests R2a,
-and `grep '# R2a' walsh_research.py` finds the line itself.
+The index names the section and the function that decide each clause of the checklist. The class
+TestR2a tests R2a, and `grep '# R2a' walsh_research.py` finds the lines that implement it.
 
     R1    exact User-Agent           10 REQUESTS       request_headers
     R2    robots.txt before targets  15 FETCHER        Fetcher._robots_gate
@@ -58,24 +59,24 @@ and `grep '# R2a' walsh_research.py` finds the line itself.
 
 The order of the gates (spec 7) is `Fetcher.gates_of`, tests TestGates. Vectors, fixtures,
 attestation and canaries (spec 12 to 16) are section 19. `grep -n '^# ===' walsh_research.py` lists
-the sections; each uses only those above it. Sections 1 to 10, 16 and 17 are pure: no clock, file,
-socket, environment or printing, and no dice but `roll`.
+the sections; each uses only those above it. Sections 1 to 10, 16 and 17 are pure: they use no
+clock, file, socket or environment, print nothing, and only `roll` draws a random number.
 
-A copy may change the numbers of section 1b, and others marked "ours", within the clause that each
-of them serves. Those of section 1a are the specification's.
+A copy of this file may change the numbers of section 1b, and others marked "ours", within the
+clause that each of them serves. The specification fixes those of section 1a.
 """
 
 from __future__ import annotations
 
 if __name__ == "__main__":
-    # Ctrl-C ends the process without a traceback before `main` handles it, and after.
-    # `signal` itself imports `enum` first, which takes long enough for a Ctrl-C to arrive.
+    # Before `main` handles Ctrl-C, and after, Ctrl-C ends the process without a traceback.
+    # `_signal` is used since importing `signal` takes long enough for a Ctrl-C to arrive.
     import _signal  # type: ignore[import-not-found]
 
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
-# What is imported in a function costs a start more than a millisecond, or is not everywhere.
+# Functions import the modules that take more than a millisecond, or that some platforms lack.
 import _thread
 import binascii
 import codecs
@@ -128,7 +129,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
     from http.client import HTTPResponse
-    import ssl  # some decisions need no connection, and it is slow to import
+    import ssl  # slow to import, and some decisions need no connection
     import threading
     from datetime import datetime
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -136,16 +137,16 @@ if TYPE_CHECKING:
 
 # ============================================================================
 # === PART I   THE BOT
-# All that decides, waits and sends. The file cut off at Part II imports and works alone.
+# Everything that decides, waits and sends. The file works without Part II.
 # ============================================================================
 
 
 # === 1. CONSTANTS   spec 6 ===================================================
-# 1a. The names and values of the specification and of RFC 9309.
+# 1a. Names and values of the specification and of RFC 9309.
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"  # R1, exact
 UA_TOKEN = "Walsh-Research"  # R1, R2: matched case-insensitively
 ROBOTS_TTL_SECONDS = 86400  # R2: 24 h
-BLOCKLIST_REFRESH = "PT6H"  # R3: where the document names no refresh of its own
+BLOCKLIST_REFRESH = "PT6H"  # R3: for a document without a `refresh`
 SCHEMA_TTL_SECONDS = 604800  # R10: 7 days
 MIN_REQUEST_INTERVAL = 1.0  # R4: seconds, per host
 DEFAULT_MAX_RETRIES = 5  # R5
@@ -159,38 +160,28 @@ BLOCKLIST_PATH = "/.well-known/walsh-research/blocklist.json"
 SCHEMA_PATH = "/.well-known/walsh-research/blocklist.schema.json"
 BACKOFF_STATUSES = (429, 503)  # R5
 HOLD_AFTER_LAST_RETRY_SECONDS = 3600.0  # spec 7, the back-off diagram: "wait 1h"
-MAX_ROBOTS_BYTES = 500 * 1024  # spec 9.1.1, RFC 9309 2.5: what is read of a robots.txt
-MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 2.3.1.2
-MAX_UNREACHABLE_SECONDS = 30 * 86400.0  # RFC 9309 2.3.1.4
+MAX_ROBOTS_BYTES = 500 * 1024  # spec 9.1.1, RFC 9309 2.5: read of a robots.txt
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 __version__ = "1.0.0"
 
-# 1b. Our own numbers, each with its unit and its reason: what would happen without it.
-MAX_URL_LENGTH = 64 * 1024  # characters; a Location may have 256 KiB, and each is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0  # says "never"; 400 digits are infinite
-# robots.txt.
-MAX_SITEMAPS = 1000  # lines kept of one robots.txt; `discover` would list 32,000
-MAX_CONTENT_SIGNALS = 1000  # names kept of a group; 500 KiB may have 80,000, in 7 MiB
-# Octets of a URL times its wildcard rules, a second at worst; beyond it a Disallow holds.
-MAX_WILDCARD_OCTETS = 2**26
+# 1b. Numbers of this implementation, each with its unit and its reason.
+MAX_URL_LENGTH = 64 * 1024  # characters; a Location may have 256 KiB, and the URL is kept
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0  # ten years; a number of 400 digits is infinite
 # JSON, schemas, the blocklist.
-MAX_JSON_DIGITS = 4300  # of one integer, as in CPython 3.11; converting is quadratic
-LEAST_BYTES_PER_BRACKET = 16  # of JSON; `{"domain":"a.b"},` has 17, and `[],` fills memory
-FREE_JSON_BRACKETS = 10_000  # that any JSON may open; 2 MiB of memory
-MAX_MATCHED_TEXT = 2048  # characters; an ambiguous pattern takes as long as it likes
-MIN_BLOCKLIST_REFRESH_SECONDS = 300  # five minutes; faster would hammer the origin
-MAX_BLOCKLIST_REFRESH_SECONDS = 604800  # seven days; slower would lose opt-outs
-MAX_ODD_ENTRIES = 20  # of a blocklist that are shown; a broken one may have 10^6
-MAX_BLOCKLIST_KEY = 512  # characters of a host; DNS ends at 253; NFKC is quadratic
+MAX_JSON_DIGITS = 4300  # of one integer, as in CPython 3.11; conversion takes quadratic time
+MAX_MATCHED_TEXT = 2048  # characters; an ambiguous pattern may take exponential time
+MAX_ODD_ENTRIES = 20  # odd entries of a blocklist with a warning each; all 10^6 may be odd
+MAX_BLOCKLIST_KEY = 512  # characters of a host; DNS allows 253, and NFKC takes quadratic time
 # The cache.
-CACHE_FORMAT = "walsh-research-cache/2"  # what the digest of an entry begins with
-# Bytes of one file, by kind; 10^6 domains are legitimate, 884 KiB of robots2.txt come next.
+CACHE_FORMAT = "walsh-research-cache/2"  # the beginning of the data of an entry's digest
+# Bytes of one file, by kind. A blocklist may have 10^6 domains; of the others the largest
+# legitimate entry is a robots2.txt of 884 KiB.
 MAX_ENTRY_BYTES = {"blocklist": 256 * 2**20, "": 4 * 2**20}
-# Bytes kept where there is no disk, by kind; a hostile domain has any number of hosts.
+# Bytes kept in memory where there is no disk, by kind; a hostile domain has any number of hosts.
 MAX_REMEMBERED_BYTES = {"robots": 64 * 2**20, "robots2": 16 * 2**20, "ask": 16 * 2**20}
-DURABLE_KINDS = ("blocklist", "schema")  # a power cut loses none of these
-# An entry that is not written again goes, by kind. List and schema never do (R3b, R10), a source
-# outlives a yearly run, and the pace the longest Retry-After. A "tmp" is of a killed process.
+# An entry is deleted this long after it was last written, by kind. The blocklist and the schema
+# stay (R3b, R10). A source is kept for longer than a year, for a run once a year. A killed
+# process leaves a file of the kind "tmp".
 ENTRY_LIFETIME_SECONDS = {
     "blocklist": float("inf"),
     "schema": float("inf"),
@@ -201,53 +192,45 @@ ENTRY_LIFETIME_SECONDS = {
     "tmp": 86400.0,
     "": 60 * 86400.0,
 }
-SWEEP_INTERVAL_SECONDS = 86400.0  # a day between two passes over the cache folder
-RENAME_PAUSES_SECONDS = (0.01, 0.02, 0.04, 0.08)  # before a rename is tried again
 # The transport.
 WEBASSEMBLY = ("emscripten", "wasi")  # platforms without sockets, threads and processes
-MAX_HEAD_BYTES = 256 * 1024  # of status lines and headers on the wire, 1xx answers included
-MAX_ADDRESSES_TRIED = 8  # a name with 4,000 would make a port scanner of us
 PIECE_BYTES = 16 * 1024  # read, or decoded, at a time
-LOOK_UP_SECONDS = 10.0  # of a request's time, for a name
-PIN_SECONDS = 60.0  # what a look-up gave, or why nothing, is held for the requests that follow
-MAX_PINS = 256  # names held so; a run may visit 10^6
-MAX_KEPT_SECONDS = 15.0  # an open connection, between two requests to the same place
-UNSAID_CLOSE_SECONDS = 0.005  # after an answer, until a connection counts as kept
 LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and select() overflow
 # The fetcher, the bot and the command.
-MAX_REDIRECTS = 10  # the spec is silent (19, C6); browsers stop at 20
+MAX_REDIRECTS = 10  # the specification names no limit (19, C6); browsers follow 20
 PERMANENT_REDIRECT_SECONDS = 30 * 86400.0  # for which a 301 or 308 is remembered
-MAX_HOP_WAIT_SECONDS = 86400.0  # of a target at a hop; a link may be pointed elsewhere meanwhile
-MAX_ROBOTS_PUT_OFF_SECONDS = 86400.0  # of a site whose robots.txt leads to a host that must wait
-MAX_FOREIGN_REFRESH_SECONDS = 86400.0  # how long a stopped process may keep a stale list shut
+MAX_HOP_WAIT_SECONDS = 86400.0  # of a target behind a redirect; beyond, it begins anew
+MAX_ROBOTS_PUT_OFF_SECONDS = 86400.0  # for a host to which a robots.txt is redirected
+MAX_FOREIGN_REFRESH_SECONDS = 86400.0  # waited for another process to refresh a stale list
 MAX_BLOCKLIST_BYTES = 128 * 2**20  # a list of 10^6 domains is legitimate
-MAX_SCHEMA_BYTES = 2**20  # as an entry of the cache
-MAX_VALIDATOR_LENGTH = 1024  # of an ETag; no server takes its 256 KiB back
+MAX_SCHEMA_BYTES = 2**20  # of the standalone schema
+MAX_VALIDATOR_LENGTH = 1024  # characters of an ETag; servers refuse to get back all 256 KiB
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # a run may visit 10^6 sites; the cache has the rest
-LEAST_SLEEP_SECONDS = 0.001  # a shorter one may not move a coarse clock at all
+LEAST_SLEEP_SECONDS = 0.001  # a coarse clock may not advance during a shorter sleep
 MAX_SIMULATED_CLOCKS = 32  # whose pace is remembered
-MAX_SILENT_TARGETS = 3  # of a host in a row without an HTTP answer; a dead host
-SILENT_HOST_SECONDS = 300.0  # would hold up all others; its own are put off for so long
-MAX_WARNINGS = 1000  # lines about a run; each site may cause some
-PACE_MARGIN_SECONDS = 0.01  # added to every interval; a server may see two requests closer
-# Behind a request of its own a visit always waits for so long; floats are a little coarse.
+# A host is dead after so many of its targets in a row got no HTTP answer. Its other targets are
+# put off for so many seconds, since their time-outs would hold up all other hosts.
+MAX_SILENT_TARGETS = 3
+SILENT_HOST_SECONDS = 300.0
+MAX_WARNINGS = 1000  # lines of warnings of a run; each site may cause some
+PACE_MARGIN_SECONDS = 0.01  # added to every interval, since requests may arrive closer than sent
+# A visit always waits this long behind a request of its own; two margins absorb rounding.
 PATIENCE_SECONDS = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS
-LOCK_POLL_SECONDS = 0.05  # between two looks at a lock that another process holds
-LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; 400 digits are infinite
-POLICY_RETRY_SECONDS = 300.0  # before a document that did not come is asked again
-LEAST_FAILURES_FOR_GOOD = 3  # of a robots.txt, besides a month; two a month apart say little
+LOCK_POLL_SECONDS = 0.05  # between two attempts to take a lock that another process holds
+LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; a number of 400 digits is infinite
+POLICY_RETRY_SECONDS = 300.0  # before a policy document that failed is requested again
 TOOL_NAME = "walsh_research"
-PLATFORM_CACHE = "<the platform's>"  # cache folder, which None is not
+PLATFORM_CACHE = "<the platform's>"  # the default of cache_dir; None means no folder
 
 
 class LazyPattern:
-    """A regular expression, compiled when it is first used: all of them would take 20 ms."""
+    """A regular expression that is compiled on first use: compiling all of them takes 20 ms."""
 
     def __init__(self, source: Union[str, bytes]) -> None:
         self.source = source
 
     def __getattr__(self, name: str) -> Any:
-        # Python calls this only for what the object does not have yet.
+        # Python calls this only for attributes that are not set.
         value = getattr(re.compile(self.source), name)
         setattr(self, name, value)
         return value
@@ -262,12 +245,12 @@ def lazy_re(source: AnyStr) -> re.Pattern[AnyStr]:
 
 Outcome = Literal["fetched", "unchanged", "denied", "deferred", "skipped", "failed"]
 GateName = Literal["R3", "address", "R2", "robots2", "R4", "R5"]
-Octets = bytes  # Result.bytes is a count
+Octets = bytes  # in Result, `bytes` is a field
 Record = TypeVar("Record", bound=NamedTuple)
 
 
 class EmptyMapping(Mapping[str, Any]):
-    """The default of fields: it stays empty, and unlike a MappingProxyType it pickles."""
+    """An immutable default for fields; unlike a MappingProxyType it can be pickled."""
 
     def __getitem__(self, key: str) -> Any:
         raise KeyError(key)
@@ -286,7 +269,7 @@ NO_FIELDS = EmptyMapping()
 
 
 def as_json(value: Any) -> Any:
-    """Plain data for a value tuple or for what it holds."""
+    """A value tuple, or a field of one, as data that `json` can write."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, Mapping):
@@ -299,12 +282,12 @@ def as_json(value: Any) -> Any:
 
 
 def record_dict(record: NamedTuple) -> dict[str, Any]:
-    """The fields of a value tuple by name, JSON-ready."""
+    """The fields of a value tuple by name, as data that `json` can write."""
     return {name: as_json(item) for name, item in record._asdict().items()}
 
 
 class Verdict(str, Enum):
-    """What robots.txt says of a URL, and what the WebCanon policy model recommends for it."""
+    """What robots.txt says about a URL; `recommendation` is the WebCanon policy model's word."""
 
     recommendation: str
 
@@ -321,7 +304,7 @@ class Verdict(str, Enum):
         verdict.recommendation = recommendation
         return verdict
 
-    __str__ = str.__str__  # 3.12 changed what an f-string makes of a str enum
+    __str__ = str.__str__  # Python 3.12 changed how an f-string shows a str enum
 
 
 class Rule(NamedTuple):
@@ -332,7 +315,7 @@ class Rule(NamedTuple):
     line: int  # 1-based
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
@@ -343,62 +326,63 @@ class Link(NamedTuple):
     url: str  # absolute
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
 class Request(NamedTuple):
-    """One exchange for the transport: it follows no redirect and makes no retry of its own."""
+    """One exchange for the transport, which follows no redirects and retries nothing."""
 
     method: Literal["GET", "HEAD"]
     url: str  # wire form: ASCII, no fragment, no credentials
     headers: dict[str, str]
     timeout: float  # seconds for the whole exchange
-    max_bytes: int  # decoded; what lies beyond is cut off: Response.truncated
-    # Asked with status and headers before the body is read; False leaves the body unread (R6).
+    max_bytes: int  # of the decoded body; the rest is cut off and sets Response.truncated
+    # Called with status and headers before the body is read; False leaves the body unread (R6).
     wants: Optional[Callable[[int, list[tuple[str, str]]], bool]] = None
-    # Called once when the last byte of the request has left, or when sending broke off, because a
-    # server may have seen a part of it. R4 counts from there. If it was not called, nobody was asked.
+    # Called once when the last byte of the request has left, or when sending broke off, because
+    # a server may have seen a part of the request. R4 counts from this call. Without the call, no
+    # request was made.
     departed: Optional[Callable[[], None]] = None
 
 
 class Response(NamedTuple):
-    """One answer, as the transport gives it back."""
+    """One answer, as the transport returns it."""
 
     status: int
     headers: list[tuple[str, str]]  # (lower-case name, value), in order
     body: bytes  # content-decoded
-    truncated: bool = False  # at Request.max_bytes
+    truncated: bool = False  # the body was cut at Request.max_bytes
 
 
 class Transport(Protocol):
-    """What makes one exchange, without redirects and retries: sockets, or what a sandbox has.
-
-    It sends the headers as they are (R1), calls `request.departed` where there is one, and raises
-    TransportError where no HTTP answer came.
-    """
+    """Makes one exchange, without redirects and retries."""
 
     def send(self, request: Request) -> Response:
-        """One answer of any status, its body decoded and cut at `request.max_bytes`."""
+        """Return the answer, whatever its status; its body is decoded and cut at `max_bytes`.
+
+        Sends the headers as they are (R1) and calls `request.departed` if there is one. Raises
+        TransportError where no HTTP answer came.
+        """
 
 
 class Clock(Protocol):
-    """What a bot knows of time, and waits by."""
+    """The clock by which a bot dates its requests, and waits."""
 
     def time(self) -> float:
         """Unix seconds, by a wall clock that may jump."""
 
     def monotonic(self) -> float:
-        """Seconds since some beginning, by a clock that never jumps."""
+        """Seconds since an arbitrary moment, by a clock that never jumps."""
 
     def sleep(self, seconds: float) -> None:
-        """Returns after so many seconds, or later."""
+        """Return after so many seconds, or later."""
 
 
 class TransportError(Exception):
     """No HTTP answer came; `reason` says why in one line.
 
-    `final` is true where a retry is pointless, `refused` where the address check refused.
+    `final` is true where a retry is pointless, `refused` where the host's address is not public.
     """
 
     def __init__(self, reason: str, final: bool = False, refused: bool = False) -> None:
@@ -409,9 +393,10 @@ class TransportError(Exception):
 
 
 class SchemaViolation(ValueError):
-    """The instance does not hold: `keyword` is the assertion that failed, `pointer` where.
+    """The instance violates the schema.
 
-    The pointer has the names as the document writes them; the message is one printable line.
+    `keyword` is the assertion that failed; `pointer` is the JSON Pointer to the value, with names
+    as the document writes them. The message is one printable line.
     """
 
     def __init__(self, pointer: str, keyword: str, message: str) -> None:
@@ -420,7 +405,7 @@ class SchemaViolation(ValueError):
 
 
 class UnsupportedSchema(ValueError):
-    """The schema asserts something that the validator does not implement."""
+    """The schema is malformed, or uses an assertion that the validator does not implement."""
 
 
 class BlocklistRejected(ValueError):
@@ -428,39 +413,37 @@ class BlocklistRejected(ValueError):
 
 
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
-# What a duration and a date mean. `re` compiles an expression when it is first used.
-UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # exact as a float, finite times any unit
-LAST_FRACTION = "(?!.*[.,][0-9]+[A-Za-z].)"  # no unit follows one that has a fraction
-UNIT_SECONDS = (604800, 86400, 3600, 60, 1)  # every form has a group for each of these units
+# Durations and dates. Their expressions are strings, since `re` compiles them on first use.
+UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # 15 digits are exact as a float
 ISO_DURATION = (
-    rf"{LAST_FRACTION}P(?=[0-9T])"
+    "(?!.*[.,][0-9]+[A-Za-z].)"  # only the last number may have a fraction
+    "P(?=[0-9T])"
     rf"(?:{UNIT_COUNT}W"
     rf"|(?:{UNIT_COUNT}D)?"
     rf"(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?"
     r")"
 )
-# IMF-fixdate, RFC 850, asctime (RFC 9110 5.6.7), of which `email.utils` would take far more.
+# IMF-fixdate, RFC 850 and asctime (RFC 9110 5.6.7); `email.utils` accepts far more.
 HTTP_TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
 HTTP_DATE = (
     rf"(?i)[a-z]+, [0-9]{{2}}(?: [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) {HTTP_TIME} GMT"
     rf"|[a-z]+ [a-z]{{3}} [ 0-9][0-9] {HTTP_TIME} [0-9]{{4}}"
 )
-FIRST_SECOND = -62135596800  # the year 1: ISO 8601 writes years in four digits
-LAST_SECOND = 253402300799  # the end of the year 9999
 
 
 def utc_moment(unix_seconds: float) -> datetime:
-    """The whole second in UTC, within the years 1 to 9999."""
+    """The instant in UTC, rounded down to the second, within the years 1 to 9999."""
     from datetime import datetime, timedelta
 
-    kept = max(FIRST_SECOND, min(unix_seconds, LAST_SECOND))
+    # From the first second of the year 1 to the last of 9999, which ISO 8601 writes in four digits.
+    kept = max(-62135596800, min(unix_seconds, 253402300799))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
 
 
 def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
-    """The instant as ISO 8601 in UTC, whole seconds; "" for NaN. Never raises.
+    """The instant as ISO 8601 in UTC, in whole seconds; "" for NaN. Never raises.
 
-    With `exactly` it has milliseconds, where there are any.
+    With `exactly`, milliseconds are added unless they are 0.
     >>> iso_utc(1779494400.9), iso_utc(1779494400.9, exactly=True)
     ('2026-05-23T00:00:00Z', '2026-05-23T00:00:00.900Z')
     """
@@ -475,20 +458,21 @@ def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
 
 
 def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
-    """Seconds of a duration in the first of the forms that it has; None where it has none."""
+    """Seconds of a duration, by the first of the regular expressions that matches; else None."""
     for form in forms:
         found = re.fullmatch(form, text)
         if found is not None:
             numbers = [float(number.replace(",", ".")) for number in found.groups("0")]
-            return float(sum(map(operator.mul, numbers, UNIT_SECONDS)))
+            # Every form has a group for each of these units.
+            return float(sum(map(operator.mul, numbers, (604800, 86400, 3600, 60, 1))))
     return None
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
+    """Seconds (float) of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
-    Only the last number may have a fraction. ValueError for anything else, and for calendar years
-    and months, which have no length.
+    Only the last number may have a fraction. Raises ValueError for anything else, and for calendar
+    years and months, which have no fixed length.
     >>> parse_duration("PT1H30M")
     5400.0
     """
@@ -502,14 +486,14 @@ def parse_duration(text: str) -> float:
 
 
 def parse_http_date(value: str, now: float) -> float | None:
-    """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None where it is none."""
+    """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None for other text."""
     from email.utils import parsedate_tz
 
     parts = re.fullmatch(HTTP_DATE, value) and parsedate_tz(value)
     if not parts:
         return None
     year, month, day, hour, minute, second = parts[:6]
-    if "-" in value:  # RFC 850 writes two digits, of a year that is at most 50 years ahead.
+    if "-" in value:  # RFC 850: a year of two digits is at most 50 years ahead
         latest_year = utc_moment(max(0.0, now)).year + 50
         year = latest_year - (latest_year - year) % 100
     epoch = utc_moment(0.0)
@@ -521,14 +505,14 @@ def parse_http_date(value: str, now: float) -> float | None:
 
 
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
-    """Seconds that Retry-After asks for from `now` (Unix seconds); None where it is neither form.
+    """Seconds from `now` (Unix seconds) that a Retry-After value asks to wait. R5.
 
-    0.0 for a date that has passed; at most MAX_RETRY_AFTER_SECONDS. Never raises.
-    R5, RFC 9110 10.2.3.
+    None for a value that is neither a number of seconds nor an HTTP-date (RFC 9110 10.2.3); 0.0
+    for a date in the past; at most MAX_RETRY_AFTER_SECONDS. Never raises.
     >>> parse_retry_after("120", now=0), parse_retry_after("soon", now=0)
     (120.0, None)
     """
-    if not isinstance(value, str) or not value.isascii():  # float() reads Arabic digits
+    if not isinstance(value, str) or not value.isascii():  # float() accepts Arabic digits
         return None
     value = value.strip(" \t")
     if value.isdigit():
@@ -542,35 +526,31 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 
 
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
-# The three spellings of a URL (key, throttle, wire), and which addresses are public.
+# The three forms of a URL (de-duplication key, throttle key, wire form), and public addresses.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 appendix B, which matches every text.
+# RFC 3986, appendix B; matches any text.
 REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
 # Userinfo, host, port.
 AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
-BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")  # and what follows it
+# A URL without its scheme.
+BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")
 ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
-# White space, " < > \ ^ ` { | } and all beyond ASCII; a stray % stays as it stands.
+# White space, " < > \ ^ ` { | } and everything beyond ASCII; a stray % is not encoded.
 UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
-# IDNA 2003 and 2008 lead these letters to different hosts.
 IDNA_DOTS = "[.\u3002\uff0e\uff61]"
-IDNA_DOUBT = "[\u00df\u1e9e\u03c2\u200c\u200d]"
 IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
-# Leading 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
+# The first 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
 IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
-# Up to the last at sign, or what becomes one where a URL is decoded or its host is normalised.
-LAST_AT_SIGN = lazy_re("(?s).*(?:@|%40|\uff20|\ufe6b)")
-URL_OPENING = lazy_re(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//")
-# The opening of a URL, or of one in its path or query, behind which a userinfo may stand, since
-# no mere host and port follow. A password may hold a slash.
+# The opening of a URL, or of a URL in its path or query, unless just a host and a port follow:
+# then a userinfo may follow. A password may contain a slash.
 DOUBTFUL_OPENING = lazy_re(
     r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
     r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
     r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
 )
-# What prints as nothing or as a blank, though `isprintable` takes it for a sign.
+# Characters that show as nothing or as a blank, though `isprintable` accepts them.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
     "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0000-\U000e0fff]"
@@ -580,14 +560,14 @@ INVISIBLE = lazy_re(
 class UrlParts(NamedTuple):
     scheme: str  # "http" or "https"
     userinfo: str | None
-    host: str  # as normalize_host gives it
-    port: int | None  # where the URL writes one
-    path: str  # "" or from its "/" on; from here on as written
-    query: str  # "" or from its "?" on
+    host: str  # as normalize_host returns it
+    port: int | None  # None where the URL has none
+    path: str  # "", or "/" and the rest, as written
+    query: str  # "", or "?" and the rest, as written
 
 
 def shown_character(character: str) -> str:
-    """A character, or the escape that Python's source would have for it."""
+    """A character, or the escape for it in Python's source."""
     if character == "\xa0":
         return " "
     if character.isprintable() and not INVISIBLE.match(character):
@@ -598,7 +578,7 @@ def shown_character(character: str) -> str:
 def printable(text: str, limit: int = 300) -> str:
     """Foreign text as one line of at most `limit` characters, for a terminal or a log.
 
-    Nothing in it moves a cursor, hides, reorders or looks like a blank that is none.
+    Control characters, and characters that are invisible or reorder text, are shown as escapes.
     """
     shown = "".join(map(shown_character, text[: limit + 1]))
     if len(shown) <= limit:
@@ -607,17 +587,18 @@ def printable(text: str, limit: int = 300) -> str:
 
 
 def mask_credentials(text_url: str) -> str:
-    """A URL, or what was meant to be one, with its userinfo as `***`. Never raises.
+    """A URL with its userinfo as `***`. Never raises.
 
-    What is no URL is hidden up to its last at sign, since any part of it may be a password.
+    Text that is no URL is hidden up to its last at sign, since any part may be a password.
     >>> mask_credentials("http://user:pa/ss@proxy:3128"), mask_credentials("https://x.test/@user")
     ('http://***@proxy:3128', 'https://x.test/@user')
     """
-    hidden = LAST_AT_SIGN.match(text_url)
+    # Up to the last at sign, or character that decoding or normalisation turns into one.
+    hidden = re.match("(?s).*(?:@|%40|\uff20|\ufe6b)", text_url)
     if hidden is None:
         return text_url
     start = 0
-    if URL_OPENING.match(text_url):
+    if re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//", text_url):
         opening = DOUBTFUL_OPENING.search(text_url, 0, hidden.end())
         if opening is None:
             return text_url
@@ -631,21 +612,21 @@ def percent_encode(match: re.Match[str]) -> str:
 
 
 def ipv4_part(text: str) -> int:
-    """One number of an IPv4 address: hex, octal or decimal. ValueError for `08`."""
+    """One number of an IPv4 address: hex, octal or decimal. Raises ValueError for `08`."""
     if "x" in text:
         return int(text, 16)
     return int(text, 8 if text.startswith("0") else 10)
 
 
 def ipv4_literal(host: str) -> str | None:
-    """The dotted IPv4 address that a host of numbers means to `inet_aton` and browsers, or None."""
+    """The dotted IPv4 address that `inet_aton` and browsers read in a host of numbers, or None."""
     if not IPV4_NUMBERS.fullmatch(host):
         return None
     try:
         *octets, rest = map(ipv4_part, host.split("."))
-        # The last one fills what is left.
+        # The last number fills the octets that are left.
         written = bytes(octets) + rest.to_bytes(4 - len(octets), "big")
-    except (ValueError, OverflowError):  # 08, or 256
+    except (ValueError, OverflowError):  # such as 08, or 256
         return None
     return ".".join(map(str, written))
 
@@ -662,18 +643,19 @@ def not_wanted(what: str, found: str, wanted: str) -> ValueError:
 
 
 def normalize_host(host: str) -> str:
-    """The one spelling of a host that every gate and the request see; ValueError where it is none.
+    """The one spelling of a host, which every gate and the request use.
 
+    Raises ValueError for a host that is neither a name nor an IP address.
     >>> normalize_host("B\\xfccher.Example."), normalize_host("0x7f.1"), normalize_host("[0::1]")
     ('xn--bcher-kva.example', '127.0.0.1', '[::1]')
     """
     if host.startswith("["):
         return normalize_ipv6_host(host)
     name = host
-    if "%" in name:  # an escape would hide a listed host
+    if "%" in name:  # an escape would hide a host from the blocklist
         from urllib.parse import unquote
 
-        name = unquote(name)  # where it is no UTF-8, U+FFFD is no host character
+        name = unquote(name)  # octets that are no UTF-8 become U+FFFD, which is refused below
     if not name.isascii():
         name = idna_name(name, host)
     name = name.lower().removesuffix(".")
@@ -703,21 +685,24 @@ def normalize_ipv6_host(host: str) -> str:
 
 
 def in_lower_case(text: str) -> str:
-    """R3a: the one folding of letters in a URL's host and in the list.
+    """R3a: the lower case of a URL's host and of a listed domain.
 
-    It comes before the codec of IDNA, which from Python 3.14 on folds no letter that is younger
-    than Unicode 3.2. Each letter is taken alone, since `str.lower` ends a word in another sigma.
+    Needed before IDNA encoding, because the codec of Python 3.14 leaves letters that are newer than
+    Unicode 3.2 in upper case. Each letter is converted alone, because `str.lower` uses another
+    sigma at the end of a word.
     """
     return "".join(map(str.lower, text))
 
 
 def idna_name(name: str, host: str) -> str:
-    """The A-labels of a name; the ValueError shows the host as it was written."""
+    """The A-labels of a name. Raises ValueError, which quotes `host`."""
+    # IDNA 2003 and IDNA 2008 encode names with these letters as different hosts.
+    doubtful = "[\u00df\u1e9e\u03c2\u200c\u200d]"
     with suppress(UnicodeError):
-        # The codec takes quadratic time on a long label; DNS has no name of 255 characters.
-        if len(name) < 255 and not re.search(IDNA_DOUBT, name):
+        # The codec takes quadratic time on a long label; a name in DNS is shorter than 255.
+        if len(name) < 255 and not re.search(doubtful, name):
             labels = in_lower_case(name).encode("idna").decode("ascii")
-            # A letter that becomes a dot would slip past a listed name.
+            # A letter that becomes a dot would make a name that the blocklist does not match.
             if labels.count(".") == len(re.findall(IDNA_DOTS, name)):
                 return labels
     wanted = "a name that all versions of IDNA encode alike, or its punycode (xn--...)"
@@ -725,16 +710,16 @@ def idna_name(name: str, host: str) -> str:
 
 
 def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each "" or with its mark."""
+    """Scheme, authority, path, query and fragment, each with its delimiter, or ""."""
     found = next(REFERENCE.finditer(reference))
     return list(found.groups(""))
 
 
-@lru_cache(maxsize=8)  # the gates ask of one URL again and again; it may have 64 KiB
+@lru_cache(maxsize=8)  # every gate splits the same URL, which may have 64 KiB
 def split_url(url: str) -> UrlParts:
-    """The parts of an absolute http(s) URL; ValueError otherwise.
+    """The parts of an absolute http(s) URL. Raises ValueError for anything else.
 
-    Unlike `urllib.parse`, nothing is silently removed, and an empty query is not lost.
+    Unlike `urllib.parse`, it removes no characters and keeps an empty query.
     """
     if len(url) > MAX_URL_LENGTH:
         raise ValueError(f"URL has {len(url)} characters, want at most {MAX_URL_LENGTH}")
@@ -758,35 +743,35 @@ def split_url(url: str) -> UrlParts:
 
 
 def canonical_url(url: str) -> str:
-    """The de-duplication key of R7 (spec 10.2); never what is requested.
+    """The de-duplication key of R7 (spec 10.2), which is never requested.
 
-    ValueError as `split_url`.
+    Raises ValueError where `url` is no absolute http(s) URL with a host.
     >>> canonical_url("HTTPS://x.test:443/a/?q=1#f")
     'https://x.test/a?q=1'
     """
     parts = split_url(url)
     origin = url_origin(parts).removesuffix(f":{DEFAULT_PORTS[parts.scheme]}")
-    path = parts.path.removesuffix("/")  # a single slash goes: /a// is /a/
+    path = parts.path.removesuffix("/")  # one slash only: /a// becomes /a/
     key = f"{origin}{path or '/'}{parts.query}"
-    return url if key == url else key  # one string, not two: a run may hold 10^6
+    return url if key == url else key  # saves a string each: a run may hold 10^6 URLs
 
 
 def url_origin(parts: UrlParts) -> str:
-    """scheme://host[:port], with the port where the URL writes one."""
+    """scheme://host[:port], with the port that the URL has, if any."""
     if parts.port is None:
         return f"{parts.scheme}://{parts.host}"
     return f"{parts.scheme}://{parts.host}:{parts.port}"
 
 
 def resolve_dot_segments(path: str) -> str:
-    """RFC 3986 5.2.4; `%2e` is a dot, as it is to servers and browsers."""
-    if "/." not in f"/{path}" and "%2" not in path:  # as in nearly all
+    """The path without dot segments (RFC 3986 5.2.4); servers and browsers read `%2e` as a dot."""
+    if "/." not in f"/{path}" and "%2" not in path:  # nearly all paths
         return path
     kept: list[str] = []
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
         if dots == "..":
-            del kept[max(1, len(kept) - 1) :]  # the root stays
+            del kept[max(1, len(kept) - 1) :]  # the "" before the first slash stays
         elif dots != ".":
             kept.append(segment)
     if dots in (".", ".."):
@@ -795,10 +780,10 @@ def resolve_dot_segments(path: str) -> str:
 
 
 def wire_url(url: str) -> str:
-    """The one form of a target that gates and request see.
+    """The form of a target that the gates judge and the request carries.
 
-    ASCII, dot segments resolved, no fragment; nothing else is rewritten. ValueError as
-    `split_url`, and for credentials. What it gives, it gives back unchanged.
+    ASCII, dot segments resolved, no fragment; nothing else is rewritten, and a wire URL is returned
+    unchanged. Raises ValueError as `split_url`, and for a URL with credentials.
     >>> wire_url("https://Example.com./a/%2e%2E/b c?q#f")
     'https://example.com/b%20c?q'
     """
@@ -815,24 +800,24 @@ def wire_url(url: str) -> str:
 
 
 def path_and_query(wire: str) -> str:
-    """What robots.txt is asked about, and what the request line carries."""
+    """The part of a wire URL that robots.txt rules match and that the request line carries."""
     return wire[wire.index("/", 8) :]
 
 
 def site_of(wire: str) -> str:
-    """scheme://host[:port]"""
+    """scheme://host[:port] of a wire URL."""
     return wire[: wire.index("/", 8)]
 
 
 def site_key(url: str) -> str:
-    """What a robots.txt is kept by (RFC 9309 2.3): scheme, host and port, as in canonical_url."""
+    """The key of a robots.txt (RFC 9309 2.3): scheme, host and port, as in canonical_url."""
     return site_of(canonical_url(url))
 
 
 def host_key(url: str) -> str:
     """The throttle key of R4: the host, with `:port` where that is not the scheme's default.
 
-    ValueError as `split_url`.
+    Raises ValueError as `split_url`.
     >>> host_key("https://Example.com:443/"), host_key("http://example.com:8080/")
     ('example.com', 'example.com:8080')
     """
@@ -840,10 +825,10 @@ def host_key(url: str) -> str:
 
 
 def resolve_url(base: str, reference: str) -> str:
-    """The absolute URL, of any scheme, that a link or a Location means (RFC 3986 5.2).
+    """The absolute URL, of any scheme, of a link or a Location (RFC 3986 5.2).
 
-    ValueError where it has a control character, is relative to nothing, or outgrows
-    MAX_URL_LENGTH.
+    Raises ValueError where `base` is needed and not absolute, or where the URL has a control
+    character or more than MAX_URL_LENGTH characters.
     >>> resolve_url("https://x.test/a/b?c", "../d#e")
     'https://x.test/d#e'
     """
@@ -859,18 +844,18 @@ def resolve_url(base: str, reference: str) -> str:
             elif not path.startswith("/"):
                 folder = base_path.rpartition("/")[0]
                 path = f"{folder}/{path}"
-    if authority:  # else x:/.//host would grow one
+    if authority:  # without one, x:/.//host must not become x://host
         path = resolve_dot_segments(path)
     resolved = f"{scheme}{authority}{path}{query}{fragment}"
     if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
-        # The reference is shown alone: on its base, a misspelt URL looks like a path.
-        wanted = f"no control characters, and at most {MAX_URL_LENGTH} in all"
+        # The message shows the reference alone: resolved, a misspelt URL looks like a path.
+        wanted = f"no control characters, and a URL of at most {MAX_URL_LENGTH} characters"
         raise not_wanted("reference", reference, wanted)
     return resolved
 
 
-# Which addresses are public, by the IANA special-purpose registries: the longest block that holds
-# an address decides. `ipaddress.is_global` differs between patch releases.
+# The blocks of the IANA special-purpose registries; those under "" are public. The longest block
+# that contains an address decides. `ipaddress.is_global` differs between patch releases.
 ADDRESS_BLOCKS = {
     "": "0.0.0.0/0 2000::/3 2001:1::1/128 2001:1::2/128 2001:1::3/128 2001:3::/32 2001:4:112::/48",
     "an address of this network": "0.0.0.0/8 ::/128",
@@ -910,10 +895,10 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
 
 
 def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
-    """The IPv4 addresses that an IPv6 address stands for or leads to, else itself."""
+    """The IPv4 addresses that an IPv6 address contains, else the address itself."""
     if address.version == 4 or int(address) <= 1:
         return [address]
-    # Besides, a local NAT64 (RFC 8215), and the old ::127.0.0.1.
+    # With local NAT64 (RFC 8215), and the deprecated ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
@@ -922,7 +907,7 @@ def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
 
 
 def address_refusal(address_text: str) -> str:
-    """Why an IP literal is no public unicast address, in one line; "" where it is. Never raises."""
+    """Why an IP literal is no public unicast address, in one line; "" if it is. Never raises."""
     from ipaddress import ip_address
 
     shown = printable(address_text, 80)
@@ -935,13 +920,13 @@ def address_refusal(address_text: str) -> str:
     for judged in judged_addresses(address):
         reason = next(reason for block, reason in address_blocks() if judged in block)
         if reason:
-            inside = "" if judged is address else f"{judged} inside, "
-            return f"{shown} is {inside}{reason}"
+            found = "is" if judged is address else f"contains {judged},"
+            return f"{shown} {found} {reason}"
     return ""
 
 
 def host_refusal(host: str) -> str:
-    """Why a normalised host is not asked, as far as its spelling tells; "" where it may be."""
+    """Why a normalised host is not public, as far as its name shows; "" where it may be."""
     if host.startswith("[") or ENDS_IN_NUMBER.search(host):
         return address_refusal(host.strip("[]"))
     labels = host.split(".")
@@ -951,14 +936,14 @@ def host_refusal(host: str) -> str:
 
 
 # === 5. ROBOTS   R2 a-d   spec 9.1 ===========================================
-# A User-agent or Disallow line that is misspelt is read in two ways: to the letter of the
-# specification, and as it was meant. What one of them denies is denied (R2c).
+# A misspelt User-agent or Disallow line is read in two ways: literally, as the specification says,
+# and as its author probably meant it. A target that one reading denies is denied (R2c).
 ROBOTS_BLANKS = r"[^\S\n]*"
-# Editors leave byte order marks behind. A text has a line feed before each line.
+# `robots_text` puts a line feed before each line; some editors leave a byte order mark there.
 ROBOTS_LINE_START = r"(?i)\n(?:[^\S\n]|\ufeff)*"
-# Its field, its colon, its value. The misspellings are those that google/robotstxt takes
-# (robots.cc, `ParsedRobotsKey`), and an underscore. As there, letters may follow, as in
-# `User-agents`, and a colon may be missing where exactly one word follows, as in no line of prose.
+# The field, the colon and the value. The misspellings are those that google/robotstxt accepts
+# (robots.cc, `ParsedRobotsKey`), and an underscore. As there, more letters may follow, as in
+# `User-agents`, and the colon may be missing before exactly one word, unlike in a line of prose.
 ROBOTS_LINE = lazy_re(
     rf"{ROBOTS_LINE_START}((?a:user[-_ ]?agent[a-z]*"
     r"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*"
@@ -968,33 +953,23 @@ ROBOTS_LINE = lazy_re(
 ROBOTS_SITEMAP_LINE = lazy_re(
     rf"{ROBOTS_LINE_START}site-?map{ROBOTS_BLANKS}:{ROBOTS_BLANKS}(https?://[^\s#]+)"
 )
-ROBOTS_PRODUCT = lazy_re(r"[\w-]+")
-ROBOTS_DELAY = lazy_re(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
-ROBOTS_SIGNAL = lazy_re(  # its name, its answer
-    r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)"
-)
-# R2c: what goes of a last line that was cut in two: all, where it might loosen or lead astray, or
-# what may not be its last octet.
-ROBOTS_UNCERTAIN = rf"(?i)(?:\n{ROBOTS_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
 # Octets that are no UTF-8, as `surrogateescape` decodes them, percent-encoded.
 ROBOTS_UNDECODED = {0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)}
-# What of a target is neither path nor query.
-ROBOTS_ASIDE = lazy_re(r"(?s)\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|#.*")
-# An octet that does not stand as it is; a percent sign takes two hex digits along.
+# An octet that must be encoded, or an escape.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$](?:(?<=%)[0-9A-Fa-f]{2})?")
-# RFC 3986 2.2, but for `*` and `$`, which stand for more in a rule, and `#`, which ends both sides.
+# RFC 3986 2.2, except `*` and `$`, which are operators of rules, and `#`, which ends rule and path.
 ROBOTS_RESERVED = ":/?[]@!&'()+,;="
 
 
 def robots_meaning(status: int) -> str:
-    """What an HTTP status of /robots.txt means. Spec 9.1.1."""
+    """What to do after an HTTP status of /robots.txt. Spec 9.1.1."""
     if status in REDIRECT_STATUSES:  # RFC 9309 2.3.1.2
         return "redirect"
     if status in BACKOFF_STATUSES:  # R5
         return "backoff"
     if 200 <= status < 300:
         return "rules"
-    if 300 <= status < 500:  # any other 3xx leads nowhere, so that it is unavailable
+    if 300 <= status < 500:  # any other 3xx leads nowhere and counts as "unavailable"
         return "none"
     return "unreachable"
 
@@ -1002,8 +977,9 @@ def robots_meaning(status: int) -> str:
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """A robots.txt with a line feed before each line, and whether it is text.
 
-    A binary has a NUL, or is to a third no UTF-8; RFC 9309 2.3.1.5 still obeys its lines.
-    Octets that are no UTF-8 come percent-encoded, as rules compare them.
+    A body with a NUL, or with more than a third of octets that are no UTF-8, is not text; its
+    lines are obeyed all the same (RFC 9309 2.3.1.5). Octets that are no UTF-8 are percent-encoded,
+    which is how rules are compared.
     """
     if isinstance(body, str):
         body = body[: MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
@@ -1017,15 +993,18 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     text = "\n" + text.translate(ROBOTS_UNDECODED)
     if next_octet not in b"\r\n":
-        text = re.sub(ROBOTS_UNCERTAIN, "\n", text)
+        # R2c: the last line was cut off. It is removed if it might allow more or end a group, else
+        # an escape or a `$` at its end, which may be incomplete.
+        uncertain = rf"(?i)(?:\n{ROBOTS_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
+        text = re.sub(uncertain, "\n", text)
     return text, is_text
 
 
-RobotsLine = tuple[str, str, bool, int]  # field, value, whether it is to the letter, number
+RobotsLine = tuple[str, str, bool, int]  # field, value, whether it is spelt correctly, number
 
 
 def robots_lines(text: str) -> Iterator[RobotsLine]:
-    """The lines that count, in file order. Spec 9.1.2.
+    """The lines of known fields except Sitemap, in file order. Spec 9.1.2.
 
     >>> list(robots_lines("\\nUser agent: walsh\\nDisallow: / # all"))
     [('user-agent', 'walsh', False, 1), ('disallow', '/', True, 2)]
@@ -1042,25 +1021,25 @@ def robots_lines(text: str) -> Iterator[RobotsLine]:
 
 
 def robots_means_us(value: str, token: str, wanted: str) -> bool:
-    """Whether a User-agent value that names us not to the letter is likely to mean us.
+    """Whether a User-agent value that does not literally name us probably means us.
 
-    A version, a star or words may follow the name; a whole User-Agent string has it in it.
+    The name may be followed by a version, a star or words, or stand in a whole User-Agent string.
     >>> [robots_means_us(value, "walsh-research", "*") for value in ("Walsh/1.2", "* all", "*bot")]
     [True, True, False]
     """
     if re.match(r"\*(?![\w-])", value):
         return wanted == "*"
-    products = (found[0] for found in ROBOTS_PRODUCT.finditer(value.lower()))
+    products = (found[0] for found in re.finditer(r"[\w-]+", value.lower()))
     return token.startswith(next(products, " ")) or token in products
 
 
 def robots_is_name(value: str, token: str) -> bool:
-    """Whether a User-agent value names the product, or everybody, to the letter. Spec 9.1.3."""
+    """Whether a User-agent value literally names the product, or is `*`. Spec 9.1.3."""
     return value == "*" or (value != "" and token.startswith(value.lower()))
 
 
 def robots_group(lines: Iterable[RobotsLine], token: str) -> str | None:
-    """The selected User-agent value as written; None where there is none. Spec 9.1.3."""
+    """The selected User-agent value as written; None if no value names us. Spec 9.1.3."""
     values = [line[1] for line in lines if line[0] == "user-agent" and line[2]]
     names = [value for value in values if robots_is_name(value, token)]
     return max(names, key=lambda name: len(name.strip("*")), default=None)  # R2a
@@ -1069,14 +1048,15 @@ def robots_group(lines: Iterable[RobotsLine], token: str) -> str | None:
 def robots_binding(
     lines: Iterable[RobotsLine], token: str, group: str | None
 ) -> Iterator[tuple[RobotsLine, bool]]:
-    """The lines that bind us; each with whether it holds whatever an Allow says. Spec 9.1.2.
+    """The lines that bind us, each with whether it overrides every Allow. Spec 9.1.2.
 
-    R2c: a line that does not name us to the letter may be meant to. Its Allows bind nobody, and
-    the other lines behind it bind us beside those of the selected group.
+    R2c: a User-agent line that does not literally name us may be meant for us. The lines behind
+    such a line, except Allow, bind us beside those of the selected group.
     """
     wanted = (group or "*").lower()
-    # Whether the next lines are ours to the letter; in both readings; as meant alone. Whether a
-    # rule has closed the list of agents, to the letter and as meant.
+    # `is_ours`: the next lines are ours when read literally; `is_ours_in_both`: in both readings;
+    # `is_meant`: only as probably meant. `is_closed`, `is_closed_as_meant`: a rule has ended the
+    # list of agents, so the next User-agent line begins a new group, in one reading or the other.
     is_ours = is_ours_in_both = is_meant = is_closed = is_closed_as_meant = False
     for line in lines:
         field, value, is_exact, _ = line
@@ -1102,19 +1082,22 @@ def robots_binding(
 
 
 def robots_signals(values: Iterable[str]) -> dict[str, str]:
-    """The Content-Signals of a group; where its lines contradict each other, "no" stands."""
+    """The Content-Signals of a group by name; of contradictory values, "no" is kept."""
     signals: dict[str, str] = {}
-    for found in islice(ROBOTS_SIGNAL.finditer(",".join(values)), MAX_CONTENT_SIGNALS):
+    found_signals = re.finditer(
+        r"(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*)[ \t]*=[ \t]*([A-Za-z0-9_-]+)", ",".join(values)
+    )
+    for found in islice(found_signals, 1000):  # ours: a file may have 80,000, which take 7 MiB
         name = found[1].lower()
         if signals.get(name, "").lower() != "no":
             signals[name] = found[2]
     return signals
 
 
-@cache  # one object for each: a file that is all escapes would hold 170,000
+@cache  # one object for each octet: a file of nothing but escapes would create 170,000
 def robots_octet_form(written: str, decoded: str) -> str:
-    """The one spelling of an octet that is written as it is, or as `%` and two hex digits."""
-    if written == "%" and not decoded:  # one that escapes nothing
+    """The one spelling of an octet that is written plainly, or as `%` and two hex digits."""
+    if written == "%" and not decoded:  # a percent sign that begins no escape
         return "%"
     octet = chr(int(written[1:], 16)) if len(written) == 3 else written
     if octet in f"-._~{decoded}" or (octet.isascii() and octet.isalnum()):
@@ -1123,11 +1106,11 @@ def robots_octet_form(written: str, decoded: str) -> str:
 
 
 def robots_octets(text: str, decoded: str = "") -> str:
-    """One spelling for both sides, in which octets are compared. Spec 9.1.4, RFC 9309 2.2.2.
+    """The spelling in which rules and paths are compared. Spec 9.1.4, RFC 9309 2.2.2.
 
-    Unreserved octets are decoded, unsafe ones and those beyond ASCII encoded, in upper-case hex.
-    Reserved ones stay as they stand, but for those of `decoded`: `%2F` is not `/`. One pass, so
-    that `%2541` stays.
+    Unreserved octets are decoded; unsafe octets and those beyond ASCII are encoded, in upper-case
+    hex. Reserved octets stay as written, so that `%2F` is not `/`, except those in `decoded`. A
+    single pass leaves `%2541` as it is.
     """
     if not text.isascii():
         text = text.encode("utf-8", "surrogatepass").decode("latin-1")
@@ -1135,21 +1118,22 @@ def robots_octets(text: str, decoded: str = "") -> str:
 
 
 def robots_target(target: str) -> str:
-    """Path and query of a target, in the one spelling. Never raises.
+    """Path and query of a target, in the spelling of `robots_octets`. Never raises.
 
-    A raw `*` or `$` of a URL is `%2A` or `%24` to a rule (RFC 9309, figure 6).
+    A `*` or `$` in a URL matches `%2A` or `%24` in a rule (RFC 9309, figure 6).
     >>> robots_target("https://x.test?q=%41#top"), robots_target("/a/%2e%2E/b")
     ('/?q=A', '/b')
     """
-    written = ROBOTS_ASIDE.sub("", target).replace("*", "%2A").replace("$", "%24")
+    written = re.sub(r"(?s)\A[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*|#.*", "", target)  # site, fragment
+    written = written.replace("*", "%2A").replace("$", "%24")
     path, mark, query = robots_octets(written).partition("?")
     return resolve_dot_segments(path or "/") + mark + query
 
 
 def robots_forms(value: str, is_allow: bool) -> Iterable[str]:
-    """The spellings in which a rule may match; none for one without a value (spec 9.1.4).
+    """The spellings in which a rule may match; none for a rule without a value (spec 9.1.4).
 
-    R2c: a Disallow matches with every escape decoded, too (RFC 9309, figure 4, row 2).
+    R2c: a Disallow also matches with every escape decoded (RFC 9309, figure 4, row 2).
     >>> sorted(robots_forms("/a%2Fb$", is_allow=False)), list(robots_forms("", is_allow=True))
     (['/a%2Fb$', '/a/b$'], [])
     """
@@ -1161,33 +1145,34 @@ def robots_forms(value: str, is_allow: bool) -> Iterable[str]:
 
 
 def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a rule covers, -1 where it does not match. Spec 9.1.4.
+    """How many octets of `path` a rule covers; -1 where the rule does not match. Spec 9.1.4.
 
-    The path begins as the rule does, up to its first `*`. It has a `$` at its end, so that the last
-    `$` of a rule is a character like any other, which counts nothing. A `*` counts what it
-    consumed, in its longest or its shortest expansion.
+    The caller has checked that `path` begins with the part of the rule before its first `*`, and
+    has added a `$` to `path`, so that a `$` at the end of a rule is a plain character, which is not
+    counted. A `*` counts the octets that it matches, in its longest or its shortest expansion.
     >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
     [5, 3]
     """
     first, *pieces = form.split("*")
-    # Pieces never overlap. At its leftmost place each leaves the most room to those behind it.
+    # Pieces never overlap. Each is found at its leftmost place, which leaves the most room for the
+    # pieces behind it.
     end = len(first)
     for piece in pieces:
         start = path.find(piece, end)
         if start < 0:
             return -1
         end = start + len(piece)
-    if pieces and is_longest:  # the last one alone decides the length
+    if pieces and is_longest:  # only the place of the last piece decides the length
         end = path.rfind(pieces[-1]) + len(pieces[-1])
     return min(end, len(path) - 1)
 
 
-# A form of a rule up to its first `*`, the form, the rule; whether no Allow outweighs it.
+# A form of a rule up to its first `*`, the form, the rule, and whether it overrides every Allow.
 RobotsRow = tuple[str, str, Rule, bool]
 
 
 class RobotsTxt(NamedTuple):
-    """A robots.txt as one product token reads it: the selected group, and the sitemaps. R2.
+    """A robots.txt as it applies to one product token: the selected group, and the sitemaps. R2.
 
     >>> robots = RobotsTxt.parse("User-agent: *\\nDisallow: /private\\nAllow: /private/tea")
     >>> robots.group, robots.allows("https://x.test/private/tea?cup=2")
@@ -1198,15 +1183,15 @@ class RobotsTxt(NamedTuple):
 
     group: Optional[str]  # the selected User-agent value as the file writes it
     rules: list[Rule]  # the Allow and Disallow lines that bind us, in file order
-    crawl_delay: Optional[float]  # seconds, the largest; None where there is none
-    content_signals: dict[str, str]  # of the group, as {"ai-train": "no"}; no gate of ours
-    sitemaps: list[str]  # absolute URLs, which belong to no group
-    otherwise: Verdict  # where no rule matches
+    crawl_delay: Optional[float]  # seconds, the largest of several; None where there is none
+    content_signals: dict[str, str]  # of the group, such as {"ai-train": "no"}; informational
+    sitemaps: list[str]  # absolute URLs, of the whole file
+    otherwise: Verdict  # the verdict where no rule matches
     rows: list[RobotsRow]  # the rules in each of their forms
 
     @classmethod
     def parse(cls, body: Union[bytes, bytearray, str], token: str = UA_TOKEN) -> RobotsTxt:
-        """How the product token reads `body` (its first 500 KiB). Never raises. Spec 9.1."""
+        """The rules in `body`, of which 500 KiB are read, for a product token. Never raises."""
         text, is_text = robots_text(body)
         lines = list(robots_lines(text))
         token = token.partition("/")[0].lower()
@@ -1219,14 +1204,15 @@ class RobotsTxt(NamedTuple):
             if field == "content-signal":
                 signals.append(value)
             elif field == "crawl-delay":
-                if ROBOTS_DELAY.fullmatch(value):
+                if re.fullmatch(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+", value):
                     delays.append(float(value))
             else:
                 rule = Rule(field == "allow", value, number)
                 rules.append(rule)
                 for form in robots_forms(value, rule.allow):
                     rows.append((form.partition("*")[0], form, rule, is_final))
-        sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), MAX_SITEMAPS)
+        # ours: a file may have 32,000 such lines, of which `discover` would list each
+        sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), 1000)
         return cls(
             group=group,
             rules=rules,
@@ -1239,37 +1225,40 @@ class RobotsTxt(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """About how much memory this reading holds."""
+        """About how many bytes of memory this object holds."""
         texts = [*self.sitemaps, *self.content_signals, *(row[1] for row in self.rows)]
         return 100 * len(self.rules) + sum(150 + 2 * len(text) for text in texts)
 
     def match(self, target: str) -> Optional[Rule]:
-        """The rule that decides about `target`, None where none matches. R2b, spec 9.1.4."""
+        """The rule that decides about `target`; None where no rule matches. R2b, spec 9.1.4.
+
+        `target` is an absolute URL or a `path[?query]`. Never raises.
+        """
         path = robots_target(target)
         if path == "/robots.txt":
-            return None  # it is always allowed (RFC 9309 2.2.2)
+            return None  # always allowed (RFC 9309 2.2.2)
         path += "$"
-        octets_left = MAX_WILDCARD_OCTETS
+        octets_left = 2**26  # ours: octets compared by wildcard rules, which take a second at worst
         matches = []
-        # R2c: a Disallow holds too where it matches with every escape of both decoded.
+        # R2c: a Disallow also holds where it matches with every escape in rule and path decoded.
         for spelling in dict.fromkeys((path, robots_octets(path, ROBOTS_RESERVED))):
             for beginning, form, rule, is_final in self.rows:
                 if not spelling.startswith(beginning) or (rule.allow and spelling != path):
                     continue
                 octets_left -= len(spelling) * (1 + len(form) // 64)
-                if octets_left < 0 and "*" in form:  # R2c: what takes too long to know is denied
+                if octets_left < 0 and "*" in form:  # R2c: too slow to match: a Disallow holds
                     covered = -1 if rule.allow else len(path)
                 else:
                     covered = robots_match_length(form, spelling, is_longest=not rule.allow)  # R2c
                 if covered >= 0 and is_final:
-                    covered = len(path)  # R2c: more than any Allow
+                    covered = len(path)  # R2c: longer than any Allow
                 if covered >= 0:
-                    # R2b: of equally long ones an Allow decides, else the first.
+                    # R2b: of equally long matches an Allow decides, else the first rule.
                     matches.append((covered, rule.allow, -rule.line, rule))  # R2b
         return max(matches)[3] if matches else None  # R2b: the longest
 
     def ruling(self, target: str) -> tuple[Verdict, Optional[Rule]]:
-        """As `verdict` and `match`, at once."""
+        """The results of `verdict` and `match`."""
         rule = self.match(target)
         if rule is None:
             return self.otherwise, None
@@ -1278,36 +1267,42 @@ class RobotsTxt(NamedTuple):
         return Verdict.DISALLOWED_EXPLICIT, rule
 
     def verdict(self, target: str) -> Verdict:
-        """What the file says of `target`, an absolute URL or a `path[?query]`."""
+        """What the file says about `target`, an absolute URL or a `path[?query]`."""
         return self.ruling(target)[0]
 
     def allows(self, target: str) -> bool:
-        """False where a Disallow line decides about `target`."""
+        """Whether the file allows `target`, an absolute URL or a `path[?query]`."""
         return self.verdict(target) is not Verdict.DISALLOWED_EXPLICIT
 
 
 # === 6. SCHEMA   R3c   spec 9.2, 11.1 ========================================
-# JSON as it arrives, patterns, and a Draft 2020-12 subset. Knows no blocklist.
+# JSON from the network, patterns, and a validator for a subset of JSON Schema Draft 2020-12.
 
 
 # 6a. JSON.
 def json_integer(digits: str) -> int:
-    """ValueError for NaN, and for what Python before 3.9.14 would convert in quadratic time."""
+    """An integer of JSON. Raises ValueError for NaN, and for too many digits.
+
+    Python before 3.9.14 would convert any number of digits, in quadratic time.
+    """
     if len(digits) > MAX_JSON_DIGITS:
         raise ValueError(f"an integer has {len(digits)} digits, want at most {MAX_JSON_DIGITS}")
     return int(digits)
 
 
 def parse_json(body: bytes, what: str) -> Any:
-    """The JSON value in `body`, UTF-8; ValueError, which names `what`: it is none, or too large.
+    """The JSON value in `body` (UTF-8). Raises ValueError for malformed or too deep JSON.
 
+    The message begins with `what`, the name of the document.
     >>> parse_json(b'{"refresh": "PT6H"}', "blocklist")
     {'refresh': 'PT6H'}
     """
     import json
 
+    # ours: an empty array takes 3 bytes of JSON and many of memory. 10,000 of them take 2 MiB, and
+    # the shortest entry of a blocklist, `{"domain":"a.b"},`, has 17 bytes.
     brackets = body.count(b"[") + body.count(b"{")
-    most = max(FREE_JSON_BRACKETS, len(body) // LEAST_BYTES_PER_BRACKET)
+    most = max(10_000, len(body) // 16)
     if brackets > most:
         raise ValueError(
             f"{what} opens {brackets} brackets in {len(body)} bytes, want at most {most}"
@@ -1319,30 +1314,30 @@ def parse_json(body: bytes, what: str) -> Any:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
 
-# 6b. Patterns run on `re`, which reads some rare ones otherwise than ECMA 262 does.
-# An escape, or a class, stays as it is: a `$` in it is no end.
+# 6b. Patterns are compiled by `re`, which reads some rare ones differently from ECMA 262.
+# An escape or a class is matched to be left as it is: a `$` in either is a plain character.
 PATTERN_PART = lazy_re(r"(?s)\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])")
 
 
 def python_part(found: re.Match[str]) -> str:
-    """A part of a pattern as `re` wants it."""
+    """A part of a pattern in the syntax of `re`."""
     return {"$": r"\Z", "(?<": "(?P<"}.get(found[0], found[0])
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
-    """ValueError where it is none, or where `re` has no word for it."""
+    """A pattern of a schema. Raises ValueError where it is malformed, or unknown to `re`."""
     import warnings
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # as of `[[`, which may mean something else one day
+            warnings.simplefilter("ignore")  # such as the FutureWarning about `[[`
             return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise ValueError(f"pattern {brief_value(source)}: {error}") from None
 
 
-# 6c. JSON values: their types, how they compare, and how a message shows them.
+# 6c. JSON values: types, comparison, and text for messages.
 JsonObject = dict[str, Any]
 OBJECT = (dict,)
 ARRAY = (list,)
@@ -1358,24 +1353,24 @@ TYPES = {
     "number": NUMBER,
 }
 ANY = tuple(itertools.chain(*TYPES.values()))
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
 BRIEF = reprlib.Repr()
 BRIEF.maxlevel = 2
 BRIEF.maxstring = 60
 
 
 def brief_value(value: object) -> str:
-    """A value for a message, whatever its size: one line, no control characters."""
+    """A value of any size for a message: one short line without control characters."""
     try:
         return BRIEF.repr(value)[:200]
     except ValueError:
-        return f"an integer of more than {MAX_JSON_DIGITS} digits"  # Python converts no more
+        return f"an integer of more than {MAX_JSON_DIGITS} digits"  # the limit of int to str
 
 
 def json_key(value: Any) -> Any:
-    """What equal JSON values share: 1.0 is 1, true is not, members have no order.
+    """A hashable key that equal JSON values share. 1.0 equals 1, but true does not.
 
-    Integers become bytes, since a list of them that is made to collide could stall a set.
+    Integers become bytes, whose hashes are randomised: integers chosen to collide could make a set
+    take quadratic time.
     """
     if isinstance(value, dict):
         return frozenset(zip(value, map(json_key, value.values())))
@@ -1405,7 +1400,7 @@ def is_as_short(most: int, value: Any) -> bool:
 
 
 def is_match(pattern: str, text: str) -> bool:
-    if len(text) > MAX_MATCHED_TEXT:  # an ambiguous pattern could take hours
+    if len(text) > MAX_MATCHED_TEXT:
         raise violation(f"{len(text)} characters", MAX_MATCHED_TEXT)
     return compile_pattern(pattern).search(text) is not None
 
@@ -1415,26 +1410,26 @@ def pointer_part(name: str | int) -> str:
 
 
 def violation(found: Any, wanted: Any) -> SchemaViolation:
-    """A SchemaViolation to which `Schema.check` adds the keyword and the pointer."""
+    """A SchemaViolation to which `Schema.check` adds keyword and pointer."""
     return SchemaViolation("", "", f"{brief_value(found)}, want {brief_value(wanted)}")
 
 
 def require(is_met: bool, found: Any, wanted: object) -> None:
-    """ValueError where the value of a keyword is malformed."""
+    """Raise ValueError unless `is_met`, a condition on the value of a keyword."""
     if not is_met:
         raise ValueError(f"{brief_value(found)}, want {wanted}")
 
 
 # 6d. Schemas.
 class Schema:
-    """A schema whose keywords have been read, each into the check of a value.
+    """A compiled schema: a list of checks, one for each keyword that asserts something.
 
-    `targets` is shared by the schemas of a document: what a $ref can name, by that name. A name
-    whose schema has not been read has None.
+    All schemas of a document share `targets`, the schemas that a $ref can name, by that name. The
+    value of a name is None until its schema has been read.
     """
 
     def __init__(self, parent: Schema | None, words: Any) -> None:
-        """ValueError where it is malformed, or asserts what is not implemented."""
+        """Raises ValueError where the schema is malformed, or uses an unimplemented assertion."""
         self.targets: dict[str, Schema | None] = parent.targets if parent else {"#": self}
         self.words = words
         self.checks: list[tuple[str, tuple[type, ...], Callable[[Any], bool]]] = []
@@ -1450,9 +1445,10 @@ class Schema:
                 raise ValueError(f"{keyword}: {error}") from None
 
     def read(self, kind: Any, value: Any) -> Any:
-        """The value of a keyword, as its check takes it. ValueError: it is not of its kind.
+        """The value of a keyword in the form that its check takes.
 
-        A kind is the name of a type, a list with the kind of each item, or a function.
+        `kind` is the name of a type, a list with the kind of each item, or a function. Raises
+        ValueError for a value of another kind.
         """
         if callable(kind):
             return kind(self, value)
@@ -1462,8 +1458,11 @@ class Schema:
         return value
 
     def check(self, value: Any, *steps: str | int) -> bool:
-        """True where a value holds, else SchemaViolation; `steps` lead to it from the caller's."""
-        keyword = ""  # of a schema that is false, the one that it stands behind
+        """Return True where the value holds, else raise SchemaViolation.
+
+        `steps` are the names or indexes that lead from the caller's value to this one.
+        """
+        keyword = ""  # stays empty for a schema that is false: the caller names its own keyword
         try:
             if self.words is False or type(value) not in ANY:
                 raise violation(value, self.words)
@@ -1483,8 +1482,8 @@ class Schema:
             return False
 
 
-# What reads the value of a keyword, where that is no plain type. Each returns the value as the
-# check of the keyword takes it, and raises ValueError where it is malformed.
+# These functions read the value of a keyword that is not just of one type. Each returns the value
+# in the form that the check of the keyword takes, and raises ValueError where it is malformed.
 def type_names(schema: Schema, value: Any) -> Any:
     names = [value] if isinstance(value, str) else schema.read(["string"], value)
     require(names != [] and TYPES.keys() >= set(names), value, ", ".join(TYPES))
@@ -1502,7 +1501,7 @@ def pattern(schema: Schema, value: Any) -> Any:
 
 
 def parts(schema: Schema, value: Any) -> Any:
-    require(value != [], value, "a schema or more")
+    require(value != [], value, "at least one schema")
     return schema.read([Schema], value)
 
 
@@ -1517,7 +1516,7 @@ def pattern_parts(schema: Schema, value: Any) -> Any:
 
 
 def other_part(schema: Schema, value: Any) -> Any:
-    """The names and the patterns beside additionalProperties, and its own schema."""
+    """The names and patterns of the keywords beside additionalProperties, and its own schema."""
     words = schema.words
     beside = words.get("properties", ()), words.get("patternProperties", ())
     return *beside, Schema(schema, value)
@@ -1533,7 +1532,7 @@ def reference(schema: Schema, value: Any) -> Any:
     from urllib.parse import unquote
 
     place = unquote(schema.read("string", value))
-    schema.targets.setdefault(place, None)  # it may not have been read yet
+    schema.targets.setdefault(place, None)  # the schema may not have been read yet
     return lambda instance: cast(Schema, schema.targets[place]).check(instance)
 
 
@@ -1542,11 +1541,12 @@ def at_root(schema: Schema, value: Any) -> Any:
 
 
 def draft(schema: Schema, value: Any) -> Any:
-    require(value in (DRAFT, f"{DRAFT}#"), value, DRAFT)
+    wanted = "https://json-schema.org/draft/2020-12/schema"
+    require(value in (wanted, f"{wanted}#"), value, wanted)
 
 
 def never(schema: Schema, value: Any) -> Any:
-    require(False, value, "no such keyword, which is not implemented")
+    require(False, value, "a schema without this keyword, which is not implemented")
 
 
 def hold_matching(parts: dict[str, Schema], value: JsonObject) -> bool:
@@ -1565,9 +1565,9 @@ def hold_others(read: Any, value: JsonObject) -> bool:
     return True
 
 
-# For each keyword the types of values that it is about, the kind of its own value, and its check:
-# whether a value of the instance holds, given the keyword's own value as it was read. Words that
-# are not listed, such as `format` and `title`, assert nothing.
+# For each keyword: the types of values to which the keyword applies; the kind of its own value, as
+# `Schema.read` takes it; and its check, a function of its own value and of a value of the instance.
+# Keywords that are not listed, such as `format` and `title`, assert nothing.
 KEYWORDS: dict[str, Any] = {
     "type": (ANY, type_names, has_type),
     "enum": (ANY, "array", is_among),
@@ -1607,7 +1607,7 @@ KEYWORDS: dict[str, Any] = {
     "$id": ((), at_root, bool),
     "$schema": ((), draft, bool),
 }
-# What else Draft 2020-12 asserts. A schema that has one of these is refused.
+# The other assertions of Draft 2020-12. A schema with one of these is refused.
 NOT_IMPLEMENTED = (
     "exclusiveMinimum",
     "exclusiveMaximum",
@@ -1632,30 +1632,34 @@ KEYWORDS.update(dict.fromkeys(NOT_IMPLEMENTED, ((), never, bool)))
 
 
 def compile_schema(words: Any) -> Schema:
-    """R3c: UnsupportedSchema where it is malformed, or asserts what is not implemented."""
+    """R3c: a compiled schema.
+
+    Raises UnsupportedSchema where it is malformed, or uses an unimplemented assertion.
+    """
     try:
         root = Schema(None, words)
         unknown = [place for place, schema in root.targets.items() if schema is None]
-        require(not unknown, unknown, "# or the #/$defs/NAME of one")
+        require(not unknown, unknown, "# or #/$defs/NAME of a definition")
     except (ValueError, RecursionError) as error:
-        raise UnsupportedSchema(f"it is malformed, or not implemented here: {error}") from None
+        raise UnsupportedSchema(f"the schema is malformed, or not implemented: {error}") from None
     return root
 
 
 def parse_schema(body: bytes) -> JsonObject:
-    """The schema in a JSON document; ValueError: it is none, or asserts what is not implemented."""
+    """The schema in a JSON document. Raises ValueError for malformed JSON, or UnsupportedSchema."""
     schema = parse_json(body, "schema")
     compile_schema(schema)
     if not isinstance(schema, dict):
-        raise UnsupportedSchema("it is no object")
+        raise UnsupportedSchema("the schema is not an object")
     return schema
 
 
 def validate(instance: Any, schema: Any) -> None:
-    """None where the parsed JSON `instance` holds against the schema.
+    """Return None where `instance` (parsed JSON) holds against the schema (an object or a bool).
 
-    SchemaViolation names the JSON Pointer and the keyword; UnsupportedSchema, a schema that
-    cannot be applied. Both are ValueErrors of one line.
+    Raises SchemaViolation, which names the JSON Pointer and the keyword, where it does not, and
+    UnsupportedSchema where the schema is malformed or uses an unimplemented assertion. Both are
+    ValueErrors with a message of one line.
     >>> validate({"domain": "example.com"}, {"required": ["domain"]})
     >>> validate([1, "two"], {"items": {"type": "integer"}})
     Traceback (most recent call last):
@@ -1665,7 +1669,7 @@ def validate(instance: Any, schema: Any) -> None:
     try:
         compiled.check(instance)
     except RecursionError:
-        message = "/: $ref: leads back to itself, or the document nests too deep"
+        message = "/: $ref: leads back to itself, or the document is nested too deeply"
         raise SchemaViolation("", "$ref", message) from None
     except SchemaViolation as found:
         keyword = found.keyword or "false"
@@ -1674,37 +1678,37 @@ def validate(instance: Any, schema: Any) -> None:
 
 
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
-# Which document is adopted, and which hosts it covers. Opt-outs are pasted from mails, and none may
-# be lost: all hosts that stand in an entry are blocked.
-CONTRACT_MAJOR_1 = lazy_re(BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*")
-# A dot in brackets, as written to keep a mail program from making a link, and the dots of IDNA.
+# Which document is adopted, and which hosts it covers. An entry may be pasted from a mail; every
+# host in its text is blocked, so that no opt-out is lost.
+# A dot in brackets, written so that a mail program makes no link, and the dots of IDNA.
 ODD_DOT = lazy_re(r"(?i)[\[({](?:\.|dot)[\])}]|[\u3002\uff0e\uff61]")
-# What may be a host within an entry, after `entry_character` has separated the names beyond ASCII.
+# A host in the text of an entry in which `entry_character` has replaced what is part of no host.
 LABEL = r"[^\x00-,./:-@\[-^`{-\x7f\s]+"
 NAME_IN_ENTRY = lazy_re(rf"{LABEL}(?:\.{LABEL})*")
 IPV6_IN_ENTRY = lazy_re(r"(?<![\w.:])[\w.]*:[\w.]*:[\w.:]*")
-# These may stand within a label though they are no letters (RFC 5892, A.3 to A.7). At the end of a
-# name they are bullets, dashes or emphasis.
+# Characters that may stand inside a label though they are no letters (RFC 5892, A.3 to A.7). At the
+# beginning or the end of a name they are bullets, dashes or emphasis.
 MARKS_IN_LABEL = "-_\xb7\u0375\u05f3\u05f4\u30fb"
 PORT = lazy_re(r":[0-9]*\Z")
 
 
 class BlockedDomain(NamedTuple):
-    """One opt-out; `domain` as the document lists it, the rest is informational."""
+    """One opt-out: `domain` as the document lists it, `added` and `reason` for information."""
 
     domain: str
     added: str
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
 def label_key(label: str) -> str:
-    """A label in the folded Unicode form that its spellings share; "" where it hides a dot.
+    """A label in the Unicode form that all its spellings share; "" where it contains a dot.
 
-    The form is IDNA's, but sharp s stays itself: its punycode is another name than that of `ss`.
+    The form is that of IDNA, except that a sharp s is kept, since its punycode names another host
+    than `ss`.
     """
     import stringprep
 
@@ -1715,19 +1719,19 @@ def label_key(label: str) -> str:
     for letter in in_lower_case(label):
         if letter == "\u00df":
             folded += letter
-        elif not stringprep.in_table_b1(letter):  # joiners and the like, which are left out
+        elif not stringprep.in_table_b1(letter):  # IDNA leaves out joiners and the like
             folded += stringprep.map_table_b2(letter)
     key = unicodedata.ucd_3_2_0.normalize("NFKC", folded)
     return "" if "." in key else key
 
 
 def blocklist_key(host: str) -> str:
-    """The form in which listed domains and asked hosts are compared.
+    """The form in which listed domains and requested hosts are compared.
 
     >>> blocklist_key("*.B\\u00dcCHER.example.:443") == blocklist_key("xn--bcher-kva.example")
     True
     """
-    host = host[-MAX_BLOCKLIST_KEY:]  # its end decides
+    host = host[-MAX_BLOCKLIST_KEY:]  # the end of a name decides whether it is blocked
     if host.startswith("[") or host.count(":") > 1:
         with suppress(ValueError):
             return normalize_host(f"[{host.strip('[').partition(']')[0]}]")
@@ -1749,7 +1753,7 @@ def entry_character(character: str) -> str:
 
 
 def entry_keys(entry: str) -> list[str]:
-    """The keys of all hosts that stand in an entry (R3a); one that is plain has its own alone.
+    """The keys of all hosts in the text of an entry (R3a); a plain domain has exactly one.
 
     >>> entry_keys("hxxp://Example[.]com:80/, or 192.0.2.1")
     ['example.com', '192.0.2.1']
@@ -1759,7 +1763,7 @@ def entry_keys(entry: str) -> list[str]:
     text = ODD_DOT.sub(".", unquote(entry))
     if not text.isascii():
         text = "".join(map(entry_character, text))
-    hosts = [entry]  # as a whole it may have a single label, or a symbol
+    hosts = [entry]  # the whole entry may be a single label, or have a symbol in it
     hosts += [f"[{address}]" for address in IPV6_IN_ENTRY.findall(text)]
     for name in NAME_IN_ENTRY.findall(text):
         name = name.strip(MARKS_IN_LABEL)
@@ -1770,13 +1774,13 @@ def entry_keys(entry: str) -> list[str]:
 
 
 def entry_text(entry: dict[str, Any], field: str) -> str:
-    """An informational field, held once where many entries have the same."""
+    """An informational field of an entry; equal values of many entries share one string."""
     value = entry.get(field)
     return sys.intern(value) if isinstance(value, str) else ""
 
 
 def refresh_of(document: dict[str, Any], warnings: list[str]) -> float:
-    """The document's own refresh in seconds; BLOCKLIST_REFRESH where none can be read."""
+    """Seconds of the document's `refresh`; those of BLOCKLIST_REFRESH where it is malformed."""
     refresh = document.get("refresh", BLOCKLIST_REFRESH)
     try:
         return refresh_within_bounds(parse_duration(refresh))
@@ -1786,14 +1790,15 @@ def refresh_of(document: dict[str, Any], warnings: list[str]) -> float:
 
 
 def refresh_within_bounds(seconds: float) -> float:
-    return float(min(max(seconds, MIN_BLOCKLIST_REFRESH_SECONDS), MAX_BLOCKLIST_REFRESH_SECONDS))
+    """Ours: at least five minutes, to spare the origin; at most a week, to learn of opt-outs."""
+    return float(min(max(seconds, 300), 604800))
 
 
 class Blocklist:
-    """An adopted list of opt-outs (R3). Look-ups do not grow with its length.
+    """An adopted list of opt-outs (R3). The time of a look-up does not grow with its length.
 
-    `refresh_seconds` (float, within five minutes and seven days), and `warnings` (lines about
-    what in the document says nothing).
+    `refresh_seconds` is a float from five minutes to seven days; `warnings` are lines about odd
+    entries and an unreadable refresh.
     """
 
     def __init__(
@@ -1810,10 +1815,10 @@ class Blocklist:
         return len(self._rows)
 
     def blocks(self, host: str) -> Optional[BlockedDomain]:
-        """The entry that covers `host`, or None. Port, case and spelling aside."""
+        """The entry that covers `host`, or None. A port, case and the spelling are ignored. R3a."""
         domain = blocklist_key(host)
         while domain:
-            if domain in self._rows:  # R3a: the domain itself, or one above it
+            if domain in self._rows:  # R3a: the host itself, or a domain above it
                 return BlockedDomain(*self._rows[domain])
             domain = domain.partition(".")[2]
         return None
@@ -1824,16 +1829,16 @@ class Blocklist:
 
     @classmethod
     def from_entry(cls, entry: Any) -> Blocklist:
-        """The list that gave this entry, which the cache's digest vouches for."""
+        """The list from the data of `to_entry`, which the cache has checked by its digest."""
         return cls(entry["rows"], entry["refresh_seconds"])
 
     @classmethod
     def from_document(cls, document: Any, schema: Any = None) -> Blocklist:
-        """The list in a parsed `walsh-research-blocklist/v1` document.
+        """The list in a parsed `walsh-research-blocklist/v1` document. R3c, R10.
 
-        It is validated against its inline schema, else against `schema`. BlocklistRejected, a
-        ValueError of one line, where the contract's major is unknown, the document does not
-        hold, or there is no schema (R3c, R10).
+        The document is validated against its inline schema, else against `schema`. Raises
+        BlocklistRejected, a ValueError of one line, where the major version of its contract is
+        unknown, it violates the schema, or there is no schema.
         """
         rows: dict[str, tuple[str, str, str]] = {}
         warnings: list[str] = []
@@ -1852,7 +1857,7 @@ class Blocklist:
                     warnings.append(f"/blocked/{number}: {brief_value(domain)} is taken as {taken}")
             for key in keys:
                 if key == domain:
-                    domain = key  # one text, not two: a list may have 10^6
+                    domain = key  # saves a string each: a list may have 10^6 domains
                 row = domain, entry_text(entry, "added"), entry_text(entry, "reason")
                 rows.setdefault(key, row)
         if odd_count > MAX_ODD_ENTRIES:
@@ -1861,14 +1866,17 @@ class Blocklist:
 
 
 def checked_entries(document: Any, schema: Any) -> list[Any]:
-    """The `blocked` of a document that holds; BlocklistRejected otherwise."""
+    """The entries of a document. Raises BlocklistRejected where it must not be adopted."""
     contract = document.get("contract") if isinstance(document, dict) else None
-    if not isinstance(contract, str) or not CONTRACT_MAJOR_1.fullmatch(contract):  # R3c
+    major_1 = BLOCKLIST_CONTRACT + r"(?:\.[0-9]+)*"
+    if not isinstance(contract, str) or not re.fullmatch(major_1, contract):  # R3c
         raise BlocklistRejected(f"contract is {brief_value(contract)}, want {BLOCKLIST_CONTRACT!r}")
-    if isinstance(document.get("schema"), dict):  # R3c: the inline one first
+    if isinstance(document.get("schema"), dict):  # R3c: an inline schema comes first
         schema = document["schema"]
-    if not isinstance(schema, dict):  # R10: with none, nothing is adopted
-        raise BlocklistRejected("no schema, inline or standalone, to validate it against")
+    if not isinstance(schema, dict):  # R10: without a schema no document is adopted
+        raise BlocklistRejected(
+            "there is no schema, inline or standalone, to validate the document"
+        )
     try:
         validate(document, schema)  # R3c
     except ValueError as error:
@@ -1882,20 +1890,20 @@ def checked_entries(document: Any, schema: Any) -> list[Any]:
 # === 8. PACING   R4 R5 R8   spec 9.3, 9.4, 10.3 ==============================
 # When the next request may start, and when a source is due. Times are Unix seconds.
 
-NEVER = -math.inf  # as a time: long past
+NEVER = -math.inf  # a time before any other
 
 
 class HostRecord(NamedTuple):
-    """What is known of one host's pace, and of R5's hold on it. Times are Unix seconds."""
+    """The pace of one host, and R5's hold on it. Times are Unix seconds."""
 
     last_at: float = NEVER  # when the latest request of any kind left
-    target_at: float = NEVER  # when the latest one for a target left
-    had_one_policy: bool = False  # the host has had one policy request and nothing else
+    target_at: float = NEVER  # when the latest request for a target left
+    had_one_policy: bool = False  # the host has had one request, for a policy document
     held_until: float = NEVER  # R5: Retry-After, back-off, or the hour after the last retry
     held_by: str = ""  # the URL whose answer set the hold
     why: str = ""  # the hold in words
-    push_backs: int = 0  # how many answers in a row `heard` took for 429 or 503
-    # When a process whose clock is behind first read the record, by that clock.
+    push_backs: int = 0  # how many times in a row `heard` was told of a 429 or 503
+    # When a process whose clock is behind first read the record, by the clock of that process.
     seen_at: float = NEVER
 
 
@@ -1910,7 +1918,8 @@ def backoff_delay(
 ) -> float:
     """Seconds before retry number `attempt` (from 0).  R5, spec 9.4.
 
-    `retry_after` (seconds) where given, else full jitter: `rand()` times the capped power of two.
+    `retry_after` (seconds) if given, else full jitter: `rand()`, from 0 to 1, times
+    min(BACKOFF_CAP, DEFAULT_BACKOFF_BASE * 2**attempt).
     >>> [backoff_delay(attempt, rand=lambda: 0.5) for attempt in (3, 99)], backoff_delay(3, 0.0)
     ([4.0, 30.0], 0.0)
     """
@@ -1923,21 +1932,21 @@ def backoff_delay(
 def retry_delay(
     retries: int, limit: int, retry_after: float | None, rand: Callable[[], float]
 ) -> float:
-    """Seconds until a host may be asked again, after so many retries of at most `limit`.  R5."""
+    """Seconds until a host may be asked again after `retries` of at most `limit` retries.  R5."""
     if retries < limit:
         return backoff_delay(retries, retry_after, rand)
     return max(HOLD_AFTER_LAST_RETRY_SECONDS, retry_after or 0.0)  # spec 7: "wait 1h"
 
 
 def next_start(record: HostRecord, interval: float, is_policy: bool, latest: float) -> float:
-    """When a request may start; a time that is past where it may start now.  R4, spec 9.3.
+    """When a request may start; a time in the past means now.  R4, spec 9.3.
 
-    `interval` (seconds) is the host's. It spaces every request for a target, retries and hops
-    included. A policy document that would come after `latest` keeps a second alone, since the
-    targets of the host cannot do without it.
+    `interval` is the host's, in seconds. It spaces every request for a target, retries and
+    redirects included. A policy document that would come after `latest` is spaced by one second,
+    because the targets of the host need it.
     """
     if record.had_one_policy and not is_policy:
-        return record.held_until  # R4: the first target of an unseen host is not delayed
+        return record.held_until  # R4: the first target of a new host is not delayed
     margin = PACE_MARGIN_SECONDS
     earliest = max(record.last_at + MIN_REQUEST_INTERVAL + margin, record.held_until)  # R4
     spaced = max(earliest, record.target_at + interval + margin)  # R4, R2d
@@ -1945,17 +1954,17 @@ def next_start(record: HostRecord, interval: float, is_policy: bool, latest: flo
 
 
 def after_request(record: HostRecord, is_policy: bool, now: float) -> HostRecord:
-    """The record once a request has left."""
+    """The record after a request has left at `now`."""
     is_first = record.last_at == NEVER
     record = record._replace(last_at=now, had_one_policy=is_policy and is_first, seen_at=NEVER)
     return record if is_policy else record._replace(target_at=now)
 
 
 def in_time_of(record: HostRecord, now: float) -> HostRecord:
-    """The record as a clock at `now` has it.
+    """The record, corrected for a clock that reads `now`.
 
-    A request from the future left under another clock. It counts as one from when it was first
-    seen, and the hold beside it counts from then.
+    A request in the future was dated by another clock. Its time becomes the time at which this
+    clock first saw the record, and the hold is moved by the same difference.
     """
     latest_at = max(record.last_at, record.target_at)
     if latest_at <= now:
@@ -1970,45 +1979,45 @@ def in_time_of(record: HostRecord, now: float) -> HostRecord:
 
 
 def merge_records(ours: HostRecord, theirs: HostRecord) -> HostRecord:
-    """Of two records the later, with the later hold."""
+    """The record with the later request, with the later hold of the two."""
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
     return latest._replace(held_until=hold.held_until, held_by=hold.held_by, why=hold.why)
 
 
 def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
-    """R12: younger than its time to live. A time from the future is stale: some clock jumped."""
+    """R12: whether an age is below the time to live. A time in the future is stale."""
     return 0.0 <= now - checked_at < ttl_seconds
 
 
 class Validators(NamedTuple):
-    """R7: what one reader was given with the latest body of a target."""
+    """R7: the validators that came with the latest body of a target that a reader was given."""
 
-    wire: str = ""  # they are those of exactly this URL
+    wire: str = ""  # the URL that sent them, and the only one that gets them back
     etag: str = ""
     last_modified: str = ""
 
 
 class KnownSource(NamedTuple):
-    """What earlier requests for one target left. Times are Unix seconds."""
+    """What is remembered of one target. Times are Unix seconds."""
 
-    asked_at: float = NEVER  # when the latest request for it left
-    ended_at: float = NEVER  # when it last reached an end: an answer, a failure, a denial
-    retry_at: float = NEVER  # it is due then, whatever the floor
-    gate: str = ""  # that put it off until then
-    way: tuple[Any, ...] = ()  # as a `Way`: where it goes on
+    asked_at: float = NEVER  # when the latest request for the target left
+    ended_at: float = NEVER  # when it last ended: in an answer, a failure or a denial
+    retry_at: float = NEVER  # when it is due again, even within R8's hour
+    gate: str = ""  # the gate that put it off until `retry_at`
+    way: tuple[Any, ...] = ()  # the fields of a `Way`: the redirects from which it goes on
     failure: str = ""  # why the latest end was a failure, in one line
-    status: int = 0  # of the latest answer; 0: there was none
+    status: int = 0  # of the latest answer; 0 where none came
 
 
 def is_due(known: KnownSource, min_age: float, now: float) -> bool:
-    """R8, spec 10.3: whether the source may be asked again, whatever came of the last request."""
+    """R8, spec 10.3: whether the source may be requested again, however the last request ended."""
     was_put_off = known.asked_at < known.retry_at <= now
     return was_put_off or not is_fresh(known.asked_at, min_age, now)  # R8
 
 
 def skip_reason(known: KnownSource, min_age: float, now: float) -> str:
-    """Why a source that is not due is left alone."""
+    """Why a source that is not due is skipped, for the reason of a Result."""
     event = "asked"
     if known.failure:
         event = f"failed ({known.failure})"
@@ -2019,21 +2028,21 @@ def skip_reason(known: KnownSource, min_age: float, now: float) -> str:
 
 
 class Way(NamedTuple):
-    """The redirects by which a target went on, and where it goes on next time."""
+    """The redirects that a target has followed, and from which it goes on next time."""
 
-    urls: tuple[str, ...] = ()  # in the wire form, the target's own left out
-    permanent: int = 0  # how many of them, from the first, stand for a permanent redirect
-    kept_until: float = NEVER  # how long those may be used for, Unix seconds
-    no_ai_input: bool = False  # a site on the way keeps its pages from models
+    urls: tuple[str, ...] = ()  # in the wire form, without the target's own URL
+    permanent: int = 0  # how many of them, from the first, were permanent redirects
+    kept_until: float = NEVER  # until when the permanent ones may be used, Unix seconds
+    no_ai_input: bool = False  # a site among them does not allow its pages as AI input
 
 
 NO_WAY = Way()
 
 
 def way_of(known: KnownSource, now: float) -> Way:
-    """Where a source goes on: behind all redirects if it was put off there, else the permanent.
+    """The redirects from which a source goes on: NO_WAY where there are none, or they expired.
 
-    The cache may be hostile: a way whose URLs are no wire form is none.
+    The fields come from the cache, which may be hostile: a malformed way is ignored.
     """
     try:
         urls, permanent, kept_until, no_ai_input = known.way
@@ -2051,16 +2060,17 @@ def way_of(known: KnownSource, now: float) -> Way:
 
 
 def is_permanent_hop(status: int, wire: str, to_wire: str) -> bool:
-    """Whether a redirect may be remembered.  RFC 9110 15.4.2
+    """Whether a redirect is permanent and may be remembered.  RFC 9110 15.4.2
 
-    It came over https, or leads to https on the same host: that of a captive portal must not last.
+    It must come over https, or lead to https on the same host, since a captive portal could have
+    sent any other.
     """
     is_upgrade = to_wire.startswith("https:") and host_key(wire) == host_key(to_wire)
     return status in (301, 308) and (wire.startswith("https:") or is_upgrade)
 
 
 def spell_seconds(seconds: float) -> str:
-    """A span for people.
+    """A span of time, for people to read.
 
     >>> spell_seconds(2.345), spell_seconds(90), spell_seconds(120)
     ('2.3 s', '90 s', '2 min')
@@ -2072,33 +2082,33 @@ def spell_seconds(seconds: float) -> str:
 
 
 # === 9. FRESHNESS   R7 R10 R12   spec 10.2, 11 ===============================
-# Validators, and what an answer of the network leaves of a policy document.
+# Validators, and how an answer or a failure changes what is known of a policy document.
 
 Headers = Sequence[tuple[str, str]]  # (lower-case name, value), in order
 
 
 class Held(NamedTuple):
-    """What is known of one policy document, of whatever kind. Times are Unix seconds."""
+    """What is known of one policy document, of any kind. Times are Unix seconds."""
 
-    status: int = 0  # of the latest answer; 0: no HTTP answer
+    status: int = 0  # of the latest answer; 0 where none came
     etag: str = ""
     last_modified: str = ""
-    fetched_at: float = NEVER  # when the value came, which tells it from any other
+    fetched_at: float = NEVER  # when the value was fetched; identifies the value
     checked_at: float = NEVER  # when the value was last known to be current
-    asked_at: float = NEVER  # when it was last asked for, be it in vain
-    retry_at: float = NEVER  # not to be asked again before; NEVER: when the value is stale
-    failed_since: float = NEVER  # since when it is out of reach, where `failures` says so
+    asked_at: float = NEVER  # when the document was last requested, even if that failed
+    retry_at: float = NEVER  # no request before this time; NEVER: until the value is stale
+    failed_since: float = NEVER  # when the failures in a row began, if there are `failures`
     failures: int = 0  # in a row
-    put_off_since: float = NEVER  # since when a host to which it is redirected must wait
-    is_cut_off: bool = False  # no request for it could leave; of this process alone
-    refused_by: str = ""  # the gate that refused it then
+    put_off_since: float = NEVER  # when a host to which it is redirected first had to wait
+    is_cut_off: bool = False  # no request for it could leave; not written to the cache
+    refused_by: str = ""  # the gate that refused such a request
     trouble: str = ""  # why the latest attempt failed, in one line
     data: Any = None  # as fetched, for the cache
-    value: Any = None  # what the data means; None: there is none
+    value: Any = None  # the parsed data; None where there is none
 
     @property
     def held_bytes(self) -> int:
-        """About how much memory it takes."""
+        """About how many bytes of memory this object holds."""
         bodies = self.data.values() if isinstance(self.data, dict) else [self.data]
         data_bytes = sum(len(body) for body in bodies if isinstance(body, bytes))
         return 1000 + data_bytes + getattr(self.value, "held_bytes", 0)
@@ -2113,9 +2123,9 @@ def header_value(headers: Headers, name: str) -> str:
 
 
 def validators_of(headers: Headers) -> dict[str, Any]:
-    """What an answer gave to ask "anything new?" with, byte for byte (as latin-1), by field.
+    """The validators of an answer, by field of `Held`, byte for byte as latin-1.
 
-    One that is too long for a header of ours is not kept.
+    A validator longer than MAX_VALIDATOR_LENGTH is left out.
     """
     given = {
         "etag": header_value(headers, "etag"),
@@ -2125,18 +2135,21 @@ def validators_of(headers: Headers) -> dict[str, Any]:
 
 
 def conditional_headers(etag: str, last_modified: str) -> dict[str, str]:
-    """What is replayed, unless it cannot stand in a header, as from a hostile cache."""
+    """R7: the headers that send validators back.
+
+    A validator that cannot stand in a header is left out: it may come from a hostile cache.
+    """
     header_text = rf"[\t\x20-\x7e\x80-\xff]{{1,{MAX_VALIDATOR_LENGTH}}}"
     headers = {"If-None-Match": etag, "If-Modified-Since": last_modified}  # R7
     return {name: value for name, value in headers.items() if re.fullmatch(header_text, value)}
 
 
 def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: float) -> Held:
-    """What is held stays, and is asked for again.  RFC 9309 2.3.1.4, too."""
+    """The document after a failed request: its value stays in force.  RFC 9309 2.3.1.4, R3b."""
     since = held.failed_since
     if not held.failures or since > now:
         since = now
-    return held._replace(  # R3b, R10: its value stays
+    return held._replace(  # R3b, R10: `value` stays
         status=status,
         asked_at=now,
         retry_at=retry_at,
@@ -2147,18 +2160,18 @@ def after_failure(held: Held, status: int, trouble: str, retry_at: float, now: f
     )
 
 
-# What the cache keeps, and back. It may be hostile: every field is checked.
+# Fields from the cache are checked, since the cache may be hostile.
 
 
 def as_number(value: object) -> float:
-    """A finite number, or NEVER."""
+    """The value if it is a number of plausible size, else NEVER."""
     if isinstance(value, (int, float)) and -1e12 < value < 1e12:
         return float(value)
     return NEVER
 
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
-    """`defaults` with what an entry holds for them, in their types; no number below its default."""
+    """`defaults` with those fields of an entry that have its types; no float below its default."""
     if not isinstance(entry, dict):
         return defaults
     fields = defaults._asdict()
@@ -2172,13 +2185,14 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 
 
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
-# 10a. The letters of a body: its media type and its charset.
+# 10a. The text of a body: its media type and its charset.
 
-# zlib, punycode and utf-7 do more than map letters; UTF-16 is seen by its mark, never believed.
+# The codecs that only map octets to letters; zlib, punycode and utf-7 do more. UTF-16 is
+# recognised by its byte order mark alone.
 LETTER_CODECS = (
     "utf-8|cp[0-9]{3,4}|iso8859-[0-9]{1,2}|koi8-[ru]|mac-[a-z]+|big5hkscs|euc_jp|gb18030|iso2022_jp"
 )
-CODEC_BY_NAME = {  # what the web means by other names: its latin-1 is windows-1252
+CODEC_BY_NAME = {  # browsers read these names as other charsets: latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
     "cp31j": "cp932",
@@ -2197,14 +2211,11 @@ CODEC_BY_MARK = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-DECLARATION_BYTES = 1024  # HTML's prescan; an XML declaration comes first
-TEXT_SAMPLE_BYTES = 16 * 1024  # of a body, which tell whether it is text
 CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
 XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
 HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
-CHARSET_PARAMETER = lazy_re(r"""(?ai);\s*charset\s*=\s*["']?([\w.:-]{1,40})""")
 
-# R6: sub-resources, archives and executables, by kind or subtype. PDF is a document and is read.
+# R6: media types of sub-resources, archives and executables, by type or subtype. A PDF is read.
 UNREAD_TYPES = frozenset(
     """
     image font audio video
@@ -2219,8 +2230,7 @@ UNREAD_TYPES = frozenset(
     ogg mp4 mpegurl vnd.apple.mpegurl dash+xml
 """.split()
 )
-HTML_TYPES = ("text/html", "application/xhtml+xml")
-# application/octet-stream says nothing: servers send what they do not know so, a LICENSE too.
+# Servers send files of unknown type, such as LICENSE, as application/octet-stream.
 UNKNOWN_SUBTYPE = "octet-stream"
 TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown", UNKNOWN_SUBTYPE)
 TEXT_ENDINGS = frozenset(
@@ -2238,7 +2248,7 @@ def media_type_of(content_type: str) -> str:
 
 
 def is_unread_type(content_type: str, url: str) -> bool:
-    """Whether a body of this type stays unread; of the unknown type the path's ending decides."""
+    """Whether R6 leaves a body of this type unread; the path's ending decides an unknown type."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
     if subtype == UNKNOWN_SUBTYPE:
@@ -2249,7 +2259,7 @@ def is_unread_type(content_type: str, url: str) -> bool:
 
 
 def charset_codec(label: str) -> str | None:
-    """The Python codec for a charset's name on the web; None for one that is not read."""
+    """The Python codec for a charset's name on the web; None for an unsupported charset."""
     name = label.lower().removeprefix("x-").replace("windows-", "cp")
     name = CODEC_BY_NAME.get(name, name)
     try:
@@ -2261,15 +2271,20 @@ def charset_codec(label: str) -> str | None:
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try (RFC 7303 3): of a mark alone; else of header, declaration, and UTF-8."""
+    """The codecs to try, the best first (RFC 7303 3).
+
+    A byte order mark decides alone. Else the header comes before the declaration in the body, and
+    UTF-8 is last.
+    """
     for mark, codec in CODEC_BY_MARK.items():
         if body.startswith(mark):
             return [codec]
-    labels = CHARSET_PARAMETER.findall(content_type)[:1]
+    parameter = r"""(?ai);\s*charset\s*=\s*["']?([\w.:-]{1,40})"""
+    labels = re.findall(parameter, content_type)[:1]
     declaration = XML_CHARSET
-    if media_type_of(content_type) in HTML_TYPES:
+    if media_type_of(content_type) in ("text/html", "application/xhtml+xml"):
         declaration = HTML_CHARSET
-    declared = declaration.search(body[:DECLARATION_BYTES])
+    declared = declaration.search(body[:1024])  # as in browsers
     if declared:
         labels.append(declared[1].decode("latin-1"))
     found = map(charset_codec, [*labels, "utf-8"])
@@ -2277,21 +2292,21 @@ def body_codecs(body: bytes, content_type: str) -> list[str]:
 
 
 def decode_body(body: bytes, content_type: str) -> str:
-    """The text of a body; what is torn is U+FFFD. Never raises."""
+    """The text of a body; malformed octets become U+FFFD. Never raises."""
     codec = body_codecs(body, content_type)[0]
     return body.decode(codec, "replace").removeprefix("\ufeff")
 
 
 def is_text(body: bytes, content_type: str) -> bool:
-    """Whether a body is text, by its type and its beginning."""
+    """Whether a body is text, by its media type and its first 16 KiB."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
     if kind not in ("", "text") and name not in TEXT_SUBTYPES:
         return False
-    return "\0" not in decode_body(body[:TEXT_SAMPLE_BYTES], content_type)
+    return "\0" not in decode_body(body[: 16 * 1024], content_type)  # ours
 
 
-# 10b. The only spelling of a request, and what a caller sees of what came back.
+# 10b. Requests, decisions and results.
 
 
 class Kind(NamedTuple):
@@ -2299,17 +2314,19 @@ class Kind(NamedTuple):
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
-    max_bytes: int = 0  # of a decoded body; 0: as the bot was told
-    max_redirects: int = MAX_ROBOTS_REDIRECTS
-    transport_retries: int = 1  # after an exchange that got no HTTP answer
+    max_bytes: int = 0  # of a decoded body; 0: the bot's own limit
+    max_redirects: int = 5  # RFC 9309 2.3.1.2
+    transport_retries: int = 1  # after exchanges without an HTTP answer
 
 
-TARGET_ACCEPT = (  # R9.2: markdown first
-    "text/markdown, application/atom+xml;q=0.9, application/rss+xml;q=0.9, "
-    "application/feed+json;q=0.9, text/html;q=0.8, */*;q=0.5"
-)
 KINDS = {
-    "target": Kind(TARGET_ACCEPT, "GET", 0, MAX_REDIRECTS, DEFAULT_MAX_RETRIES),
+    "target": Kind(
+        "text/markdown, "  # R9.2: Markdown first
+        "application/atom+xml;q=0.9, application/rss+xml;q=0.9, application/feed+json;q=0.9, "
+        "text/html;q=0.8, */*;q=0.5",
+        max_redirects=MAX_REDIRECTS,
+        transport_retries=DEFAULT_MAX_RETRIES,
+    ),
     "robots": Kind("text/plain, */*;q=0.5", max_bytes=MAX_ROBOTS_BYTES + 1),
     "blocklist": Kind("application/json", max_bytes=MAX_BLOCKLIST_BYTES),
     "schema": Kind("application/schema+json, application/json;q=0.9", max_bytes=MAX_SCHEMA_BYTES),
@@ -2317,8 +2334,9 @@ KINDS = {
 
 
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
-    """The URL with R13's parameters after its own, before the fragment; `sha` may be empty.
+    """The URL with the parameters of R13 added to its query; an empty one is left out.
 
+    `impl` is ORG/REPO, `sha` a commit. The fragment is kept. Never raises.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2335,7 +2353,7 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
 
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
-    """A Location without R13's parameters: the gates never see them, if repeated too."""
+    """A Location without R13's parameters, however often they occur: no gate may judge by them."""
     own = re.escape(tag_url("", *tag)[1:])
     tags = re.sub("/|%2F", "(?:/|%2F)", own)
     location = re.sub(rf"\?(?:{tags}&)+", "?", location)
@@ -2343,7 +2361,7 @@ def untagged(location: str, tag: tuple[str, str]) -> str:
 
 
 def parse_tag(text: str) -> tuple[str, str]:
-    """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". ValueError: it is none."""
+    """R13: ("ORG/REPO", "SHA" or "") of "ORG/REPO[@SHA]". Raises ValueError for other text."""
     match = re.fullmatch(r"(?a)([\w.-]{1,100}/[\w.-]{1,100})(?:@([\w.-]{1,64}))?", text)
     if match is None:
         raise ValueError(f"tag is {printable(text, 80)!r}, want ORG/REPO or ORG/REPO@SHA")
@@ -2353,7 +2371,7 @@ def parse_tag(text: str) -> tuple[str, str]:
 def request_headers(
     kind: Kind, conditions: dict[str, str], extra: dict[str, str]
 ) -> dict[str, str]:
-    """Every header of a request but Host and Connection, which belong to the socket."""
+    """The headers of a request, except Host and Connection, which the transport adds."""
     return {
         "Accept": kind.accept,
         "Accept-Encoding": "gzip, deflate",
@@ -2364,7 +2382,7 @@ def request_headers(
 
 
 def wants_any_success(url: str, status: int, headers: Headers) -> bool:
-    """A policy document may come under any type."""
+    """Whether to read a policy document: after any success, whatever its media type."""
     return 200 <= status < 300
 
 
@@ -2374,21 +2392,24 @@ def wants_body(url: str, status: int, headers: Headers) -> bool:
 
 
 def as_response(given: Any) -> Response:
-    """What a transport handed over. AttributeError, TypeError, ValueError: it is no answer."""
+    """The answer of a foreign transport as a Response.
+
+    Raises AttributeError, TypeError or ValueError where it is malformed.
+    """
     headers = [(name.lower(), value.strip()) for name, value in given.headers]
-    body = b"".join([given.body])  # no copy of what is bytes
+    body = b"".join([given.body])  # any bytes-like object; bytes are not copied
     return Response(operator.index(given.status), headers, body, bool(given.truncated))
 
 
 class Decision(NamedTuple):
-    """What the gates say of a URL; true where they allow it.
+    """The decision of the gates about a URL; true where it may be requested.
 
-    `retry_at` (Unix seconds) says "not yet"; without it a refusal is final.
+    A refusal with `retry_at` (Unix seconds) ends at that time; one without it is final.
     """
 
     allowed: bool
     url: str
-    gate: Optional[GateName] = None  # which refused; "R4" and "R5": it is too early
+    gate: Optional[GateName] = None  # the gate that refused; "R4" and "R5" mean too early
     reason: str = ""
     verdict: Optional[Verdict] = None
     rule: Optional[Rule] = None
@@ -2396,7 +2417,7 @@ class Decision(NamedTuple):
     waited: float = 0.0  # seconds
     retry_at: Optional[float] = None
     group: Optional[str] = None  # the selected User-agent value
-    robots_source: str = ""  # where robots.txt came from, and how old it is
+    robots_source: str = ""  # where the rules came from, and how old they are
     blocked_by: Optional[BlockedDomain] = None
     content_signals: Mapping[str, str] = NO_FIELDS
 
@@ -2405,13 +2426,13 @@ class Decision(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """The policy model's word for the verdict, or for a final refusal by another gate."""
+        """The WebCanon policy model's word: of a final refusal or, otherwise, of the verdict."""
         if self.gate in ("R3", "address", "robots2") and self.retry_at is None:
             return "not_recommended"
         return self.verdict.recommendation if self.verdict else None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, times in ISO 8601 UTC."""
+        """The fields as data that `json` can write, with times in ISO 8601 UTC."""
         shown = record_dict(self)
         if self.retry_at is not None:
             shown["retry_at"] = iso_utc(self.retry_at)
@@ -2426,31 +2447,32 @@ class RequestRecord(NamedTuple):
     kind: str  # "target", "robots", "blocklist" ...
     method: str
     url: str
-    status: Optional[int]  # None: no HTTP answer
+    status: Optional[int]  # None where no HTTP answer came
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, the time in ISO 8601 UTC with milliseconds, in which a pace is seen."""
+        """The fields as data that `json` can write, with `at` in ISO 8601 UTC and milliseconds."""
         return {**self._asdict(), "at": iso_utc(self.at, exactly=True)}
 
 
 class Result(NamedTuple):
-    """What became of one target.
+    """The result of one target.
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
-    gate, "deferred" (come back at `retry_at`), "skipped" (fresh, or a second spelling) or "failed".
-    What a `Decision` has too means the same. `at` is in Unix seconds, `elapsed` in seconds; `bytes`
-    and `sha256` are of the decoded body. `links` are of Markdown and feeds, never of a page;
-    `metadata` is of a page's head or of a feed. `robots_directives` are those of meta robots and
-    X-Robots-Tag that bind us. `attempts` counts the requests for this target, and `requests` lists
-    them with those for policy documents. `read` is false where R6 left the body unread. `headers`
-    (lower-case names) and `body` are in memory only.
+    gate, "deferred" until `retry_at`, "skipped" (still fresh, or another spelling of a target) or
+    "failed". Names shared with `Decision` have the same meaning. `at` is in Unix seconds,
+    `waited` and `elapsed` are in seconds; `bytes` (a count) and `sha256` are of the decoded body.
+    `links` come from Markdown and feeds, never from a page; `metadata` comes from the head of a
+    page or from a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind
+    us. `attempts` counts the requests for this target; `requests` lists them, with those for policy
+    documents. `read` is false where R6 left the body unread. `headers` (lower-case names) and
+    `body` are kept in memory only.
     """
 
     outcome: Outcome
-    url: str  # as asked
+    url: str  # as the caller gave it
     final_url: str = ""
     status: Optional[int] = None
-    decision: Decision = Decision(False, "")  # why
+    decision: Decision = Decision(False, "")  # the reason for the outcome
     content_type: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -2467,79 +2489,79 @@ class Result(NamedTuple):
     at: float = 0.0
     warnings: Sequence[str] = ()
     read: bool = True
-    no_ai_input: bool = False  # spec 19: a site on the way keeps its pages from models
-    last_failure: str = ""  # of a skip: why the request that set the floor was in vain
+    no_ai_input: bool = False  # spec 19: a site on the way does not allow its pages as AI input
+    last_failure: str = ""  # of a skipped target: why its latest request failed
     requests: Sequence[RequestRecord] = ()
     headers: Headers = ()
     body: Octets = b""
 
     @property
     def ok(self) -> bool:
-        """Whether there is content: "fetched", or "unchanged" since it was fetched."""
+        """Whether the outcome is "fetched" or "unchanged"."""
         return self.outcome in ("fetched", "unchanged")
 
     @property
     def gate(self) -> Optional[GateName]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.gate
 
     @property
     def reason(self) -> str:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.reason
 
     @property
     def verdict(self) -> Optional[Verdict]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.verdict
 
     @property
     def recommendation(self) -> Optional[str]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.recommendation
 
     @property
     def rule(self) -> Optional[Rule]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.rule
 
     @property
     def group(self) -> Optional[str]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.group
 
     @property
     def content_signals(self) -> Mapping[str, str]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.content_signals
 
     @property
     def crawl_delay(self) -> Optional[float]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.crawl_delay
 
     @property
     def robots_source(self) -> str:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.robots_source
 
     @property
     def retry_at(self) -> Optional[float]:
-        """As of a `Decision`."""
+        """The field of `decision`."""
         return self.decision.retry_at
 
     @property
     def text(self) -> str:
-        """The body by its byte order mark, its header, its own word, or as UTF-8.
+        """The body, decoded by its byte order mark, its header, its own declaration, or as UTF-8.
 
-        "" where its type, or the body itself, is no text: a PDF, a binary.
+        "" where the media type is not text, as of a PDF, or where the body has a NUL. Never raises.
         """
         if not is_text(self.body, self.content_type):
             return ""
         return decode_body(self.body, self.content_type)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, times in ISO 8601 UTC, without the body (R6)."""
+        """The result as data that `json` can write, times in ISO 8601 UTC; no body (R6)."""
         shown = dict.fromkeys(("outcome", "url", "status", "gate", "reason", "title"))
         shown.update(self.decision.to_dict())
         shown.update(record_dict(self), at=iso_utc(self.at), ok=self.ok)
@@ -2549,7 +2571,7 @@ class Result(NamedTuple):
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
-    """A Result whose lists and dicts are its own, so that a caller may change them."""
+    """A Result with lists and dicts of its own, which a caller may change."""
     for name, default in Result._field_defaults.items():
         if default == ():
             fields[name] = list(fields.get(name, ()))
@@ -2559,7 +2581,7 @@ def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
 
 
 class Reading(NamedTuple):
-    """What a body says, as metadata."""
+    """The metadata that was read from a body."""
 
     title: str = ""
     links: Sequence[Link] = ()
@@ -2569,7 +2591,7 @@ class Reading(NamedTuple):
 
 
 def whole_document(ending: Ending, limit: int) -> Response:
-    """A document of the origin; ValueError where it did not come, or not whole."""
+    """The answer with a document of the origin. Raises ValueError where it is missing or cut."""
     answer = ending.answer
     if not isinstance(answer, Response) or answer.status != 200:
         raise ValueError(ending.why)
@@ -2597,7 +2619,7 @@ def robots_source(held: Held, now: float) -> str:
 
 
 def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decision:
-    """R2: what its rules say of a target (path and query)."""
+    """R2: `allowed`, changed by the rules of a robots.txt for a target (path and query)."""
     verdict, rule = robots.ruling(target)
     reason = "robots.txt has no group for us"
     if rule is not None:
@@ -2613,18 +2635,19 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
         rule=rule,
         crawl_delay=robots.crawl_delay,
         group=robots.group,
-        content_signals=dict(robots.content_signals),  # a caller may change it
+        content_signals=dict(robots.content_signals),  # a copy, which a caller may change
     )
 
 
 def is_lost_for_good(held: Held, now: float) -> bool:
-    """RFC 9309 2.3.1.4: out of reach for thirty days, and a copy for three failures too."""
-    least = 1 if held.value is None else LEAST_FAILURES_FOR_GOOD
-    return held.failures >= least and now - held.failed_since > MAX_UNREACHABLE_SECONDS
+    """RFC 9309 2.3.1.4: unreachable for thirty days, and three times if there is a copy."""
+    # ours: three failures, since two that are a month apart say little
+    least = 1 if held.value is None else 3
+    return held.failures >= least and now - held.failed_since > 30 * 86400.0
 
 
 def robots_decision(url: str, target: str, held: Held, now: float, unreachable: str) -> Decision:
-    """R2: what is held of a site's robots.txt says this of a target.  Spec 9.1.1, 9.1.4."""
+    """R2: the decision about a target by a site's robots.txt as held.  Spec 9.1.1, 9.1.4."""
     source = robots_source(held, now)
     allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
     if is_lost_for_good(held, now):
@@ -2643,7 +2666,10 @@ def robots_decision(url: str, target: str, held: Held, now: float, unreachable: 
 
 
 def redirect_allowed(origin: str, wire: str) -> bool:
-    """Whether a canonical document may have moved there: by https, to the host, above or below."""
+    """Whether a redirect of a canonical document is followed.
+
+    It must lead by https to the origin's host, or to a domain above or below it.
+    """
     host = split_url(origin).host
     other = split_url(wire).host
     is_below = f".{other}".endswith(f".{host}")
@@ -2657,34 +2683,32 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 # === 11. CACHE   R11   spec 11.2 =============================================
-# Owns what outlives a process: private files of plain data, and locks between processes. Whatever a
-# disk does or holds costs an entry and a line of warning; it is never an error.
+# Private files of plain data that outlive a process, and locks between processes. A disk that fails
+# or holds hostile files costs an entry and a line of warning, and never raises an exception.
 
 if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Warn = Callable[[str], None]
     WallTime = Callable[[], float]  # Unix seconds
 
-# By platform: the variables that may name a root, and the cache folder below it.
+# By platform: the environment variables that may name a root, and the cache folder below that.
 CACHE_FOLDERS = {
     "win32": {"LOCALAPPDATA": "\\walsh-research"},
     "darwin": {"HOME": "/Library/Caches/walsh-research"},
     "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
-BEFORE = " before"  # behind the name of an entry: the one that it replaced
-# All files of a cache but its locks. No byte of a name was chosen by a server.
-CACHE_FILE = lazy_re(r"([a-z0-9]+)-[0-9a-f]{32}\.pickle\Z")
+BEFORE = " before"  # added to the name of an entry: the value that it replaced
 LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 
 
 def default_cache_dir(environ: Environ, platform: str) -> str | None:
-    """The folder that the environment names, or the platform's; None where it names no root."""
+    """The folder that the environment names, or the platform's; None where no root is known."""
     named = environ.get("WALSH_RESEARCH_CACHE")
     if named:
         return named
     for variable, below in CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""]).items():
         root = environ.get(variable, "")
-        if root.startswith("/") or (root and platform == "win32"):  # XDG: never a relative one
+        if root.startswith("/") or (root and platform == "win32"):  # XDG forbids relative paths
             return root.rstrip("/\\") + below
     return None
 
@@ -2700,7 +2724,7 @@ def name_digest(name: str) -> str:
 def entry_digest(kind: str, name: str, payload: bytes | memoryview) -> bytes:
     """The SHA-256 of an entry's name and payload, so that no entry can pass for another.
 
-    One and the one before it have the same, since a file is not written anew to be renamed.
+    The name BEFORE gives the same digest, since a replaced entry is renamed, not written anew.
     """
     header = f"{CACHE_FORMAT}\0{kind}\0{name.removesuffix(BEFORE)}\0"
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
@@ -2709,17 +2733,17 @@ def entry_digest(kind: str, name: str, payload: bytes | memoryview) -> bytes:
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """It builds plain data alone: without a global, no opcode can call anything."""
+    """Loads plain data only: no opcode can call anything without loading a global."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"names {module}.{name}, and plain data names nothing")
+        raise pickle.UnpicklingError(f"names {module}.{name}, want plain data")
 
 
 def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
-    """ValueError: a file or folder that somebody else may have written must not be believed."""
+    """Raise ValueError for a file or folder that another user may have written."""
     if not is_kind(status.st_mode):
         raise ValueError(f"is no {kind}")
-    if not hasattr(os, "geteuid"):  # Windows keeps owners and modes elsewhere, WebAssembly none.
+    if not hasattr(os, "geteuid"):  # Windows, which has no such modes, or WebAssembly
         return
     if status.st_uid != os.geteuid():
         raise ValueError("belongs to another user")
@@ -2728,13 +2752,13 @@ def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
 
 
 def open_privately(path: str, flags: int) -> int:
-    # A FIFO in the place of a lock would be waited for until somebody reads it.
+    # Without O_NONBLOCK, opening a FIFO in place of a lock would wait for a reader.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
 
 
 def replace_file(scratch: str, path: str) -> None:
-    """Windows renames nothing onto a file that another process has open just now."""
-    for pause_seconds in RENAME_PAUSES_SECONDS:
+    """Rename a file, with retries: Windows refuses while another process has `path` open."""
+    for pause_seconds in (0.01, 0.02, 0.04, 0.08):  # ours
         with suppress(PermissionError):
             os.replace(scratch, path)
             return
@@ -2743,16 +2767,16 @@ def replace_file(scratch: str, path: str) -> None:
 
 
 class CacheLock:
-    """A name that its holder alone has, until `release` or the holder's death.
+    """A lock between processes, held until `release` or the end of the process.
 
-    It is an open file with the system's lock on it. One that took no file excludes nobody.
+    It is the system's lock on an open file. A CacheLock that took no file excludes nobody.
     """
 
     def __init__(self) -> None:
         self._file: io.FileIO | None = None
 
     def take(self, path: str) -> bool:
-        """False where another open file has the lock. OSError: nobody can lock here."""
+        """Return whether the lock was free. Raises OSError where the disk has no locks."""
         file = self._file = open(path, "ab", buffering=0, opener=open_privately)
         try:
             if sys.platform == "win32":
@@ -2769,14 +2793,14 @@ class CacheLock:
         return True
 
     def release(self, *_: object) -> None:
-        """The name is free. Once is enough, and twice does no harm."""
+        """Release the lock. Calling this twice does no harm."""
         if self._file is None:
             return
         if sys.platform != "win32":
             import fcntl
 
-            with suppress(OSError):  # The disk has no locks.
-                # A child of this process has the open file too, until it runs its program.
+            with suppress(OSError):  # the disk has no locks
+                # Closing does not release the lock while a forked child has the file open too.
                 fcntl.flock(self._file, fcntl.LOCK_UN)
         self._file.close()
         self._file = None
@@ -2788,11 +2812,12 @@ class CacheLock:
 
 
 class Cache:
-    """Entries of plain data by kind and name, a file each in `folder`; None keeps them in memory.
+    """Entries of plain data by kind and name, each a file in `folder`; None keeps them in memory.
 
-    A kind has small letters and digits; a name is any text. What the disk refuses lives in memory
-    for this run, and memory beats the disk. `warn` may get a line more than once. `wall_time` gives
-    the Unix seconds that date the files. Nothing here raises but for data that cannot be pickled.
+    A kind consists of lower-case letters and digits; a name is any text. An entry that the disk
+    refuses is kept in memory for this run, and memory comes before the disk. `warn` may get a line
+    more than once. `wall_time` returns the Unix seconds that date the files. Only data that cannot
+    be pickled raises an exception.
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime) -> None:
@@ -2803,7 +2828,7 @@ class Cache:
         self._memory_bytes: dict[str, int] = collections.defaultdict(int)  # by kind
 
     def load(self, kind: str, name: str) -> Any:
-        """The value that was stored last; None, with a warning where a file is spoilt."""
+        """The value that was stored last, or None; a bad file is None, with a warning."""
         try:
             payload = self._memory[kind].get(name)
             if payload is None:
@@ -2820,7 +2845,7 @@ class Cache:
         return None
 
     def store(self, kind: str, name: str, value: Any) -> bool:
-        """True where the value lies whole on the disk; else it is in memory."""
+        """Store a value; True where it was written to disk, False where it is kept in memory."""
         payload = pickle.dumps(value, protocol=4)
         self._forget(kind, name)
         if self._is_usable():
@@ -2830,7 +2855,7 @@ class Cache:
             except OSError as error:
                 self._warn_of_disk(error)
         if kind == "pace":
-            return False  # the rate limiter remembers it, and reads what others write
+            return False  # the rate limiter keeps it, and reads what other processes write
         self._memory[kind][name] = payload
         self._memory_bytes[kind] += len(payload)
         while self._memory_bytes[kind] > MAX_REMEMBERED_BYTES.get(kind, math.inf):
@@ -2838,12 +2863,12 @@ class Cache:
         return False
 
     def set_aside(self, kind: str, name: str) -> None:
-        """The entry's file is that of the one before from now on: no second copy takes room."""
-        with suppress(OSError):  # it is in memory alone
+        """Rename an entry to its name with BEFORE, which takes no room for a second copy."""
+        with suppress(OSError):  # the entry is in memory only
             replace_file(self._path(kind, name), self._path(kind, name + BEFORE))
 
     def exists(self, kind: str, name: str) -> bool:
-        """Whether such an entry was ever stored, be it readable or not. In doubt it was (R3b)."""
+        """Whether an entry was ever stored, readable or not. In doubt the answer is True (R3b)."""
         if name in self._memory[kind]:
             return True
         try:
@@ -2854,46 +2879,46 @@ class Cache:
             return True
 
     def lock(self, name: str) -> CacheLock | None:
-        """The lock of that name; None, at once, where somebody else holds it.
+        """The lock of a name; None, without waiting, where it is held elsewhere.
 
-        Names share a fixed number of files, so who holds one lock must not wait for another.
+        Names share a fixed number of files, so a holder of one lock must not wait for another.
         """
         lock = CacheLock()
         if self._is_usable():
             path = f"{self.folder}/lock-{name_digest(name)[:3]}"
             try:
                 return lock if lock.take(path) else None  # R4a
-            except OSError as error:  # The disk has no locks.
+            except OSError as error:  # the disk has no locks
                 self._warn_of_disk(error)
         return lock
 
     def sweep(self) -> None:
-        """Once a day, for all processes, what has outlived its kind goes.
+        """Delete entries older than the lifetime of their kind, once a day for all processes.
 
-        Its age is that by the clock of the last pass, if that was earlier than now: one run under
-        a wrong clock deletes nothing.
+        Ages are taken at the time of the previous pass, if that is in the past, so that a single
+        run with a wrong clock deletes nothing.
         """
         now = self._wall_time()
         if not self._is_usable():
             return
         swept_at = as_number(self.load("sweep", "at"))
-        if 0 <= now - swept_at < SWEEP_INTERVAL_SECONDS:
+        if 0 <= now - swept_at < 86400.0:
             return
         self.store("sweep", "at", now)
         now = min(now, swept_at)
         with suppress(OSError), os.scandir(self.folder) as files:
             for file in files:
-                found = CACHE_FILE.match(file.name)
+                found = re.fullmatch(r"([a-z0-9]+)-[0-9a-f]{32}\.pickle", file.name)
                 if not found:
                     continue
                 lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
                 with suppress(OSError):
-                    # One from the future has not.
+                    # A file dated in the future has a negative age and stays.
                     if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
                         os.unlink(file.path)
 
     def move_to(self, folder: str) -> None:
-        """What was in memory alone lies in `folder` from now on, for other processes too."""
+        """Move the entries in memory to `folder`, where other processes see them."""
         self.folder = folder
         for kind, payloads in list(self._memory.items()):
             for name in list(payloads):
@@ -2903,7 +2928,7 @@ class Cache:
         return f"{self.folder}/{kind}-{name_digest(name)[:32]}.pickle"
 
     def _is_usable(self) -> bool:
-        """Whether the folder is there, ours alone. It is asked anew each time: folders change."""
+        """Whether the folder exists, or can be made, and is private; checked at each access."""
         if self.folder is None:
             return False
         try:
@@ -2919,7 +2944,7 @@ class Cache:
         return False
 
     def _read(self, kind: str, name: str) -> Any:
-        """The value of a file whose digest holds. ValueError: the file is none of ours."""
+        """The value of a file. Raises ValueError where its digest, owner or size is wrong."""
         if not self._is_usable():
             return None
         path = self._path(kind, name)
@@ -2930,25 +2955,25 @@ class Cache:
             raise ValueError(f"has {status.st_size} bytes, at most {limit_bytes} are read")
         with open(path, "rb", buffering=0) as file:
             entry = file.read()
-        # No part of it is copied: a blocklist may have 64 MB.
+        # A memoryview copies nothing: a blocklist may have 64 MB.
         if entry[:32] != entry_digest(kind, name, memoryview(entry)[32:]):
-            raise ValueError(f"is torn, or no entry of {CACHE_FORMAT} for its name")
+            raise ValueError(f"is damaged, or no {CACHE_FORMAT} entry of its name")
         payload = io.BytesIO(entry)
         payload.seek(32)
         return PlainUnpickler(payload).load()
 
     def _write(self, kind: str, name: str, payload: bytes) -> None:
-        """The whole file becomes the entry, or stays as it was."""
+        """Replace the entry's file as a whole, or, where that fails, leave it as it was."""
         now = self._wall_time()
         scratch = self._path("tmp", os.urandom(16).hex())
         try:
             with open(scratch, "xb", PIECE_BYTES, opener=open_privately) as file:
                 file.write(entry_digest(kind, name, payload))
                 file.write(payload)
-                if kind in DURABLE_KINDS:
+                if kind in ("blocklist", "schema"):  # a power cut must not lose these
                     file.flush()
                     os.fsync(file.fileno())
-            with suppress(OSError, OverflowError, ValueError):  # no disk can note every time
+            with suppress(OSError, OverflowError, ValueError):  # a time that the disk cannot store
                 os.utime(scratch, (now, now))
             replace_file(scratch, self._path(kind, name))
         except BaseException:
@@ -2960,39 +2985,33 @@ class Cache:
         self._memory_bytes[kind] -= len(self._memory[kind].pop(name, b""))
 
     def _warn_of_disk(self, error: Exception) -> None:
-        why = getattr(error, "strerror", None) or error  # without the name of a file
+        why = getattr(error, "strerror", None) or error  # strerror does not name the file
         trouble = printable(f"{self.folder}: {why}")
-        self._warn(f"cache: {trouble}; what it does not hold, this run remembers alone")
+        self._warn(f"cache: {trouble}; entries that cannot be stored are kept for this run only")
 
 
 # === 12. TRANSPORT   R1 R6   the only socket =================================
-# One HTTP/1.1 exchange at a time, by http.client. Nothing here follows a redirect, retries or
-# sleeps. A decision from the cache needs none of the modules that these functions import.
+# One HTTP/1.1 exchange at a time, by http.client, without redirects, retries or sleeps. Modules are
+# imported in functions, since a decision from the cache needs none of them.
 
-STATUS_LINE = lazy_re(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n")
 FRAMING_NAME = rb"(?:content-length|transfer-encoding)"  # the headers that say where a body ends
-# The name and the value of a header. Blanks before the colon are dropped (RFC 9112 5.1), and control
-# characters are not allowed (RFC 9110 5.5). A framing header with such a blank, or without a value,
-# does not match: it does not say where the body ends.
+# The name and the value of a header. Blanks before the colon are dropped (RFC 9112 5.1), and
+# control characters are not allowed (RFC 9110 5.5). A framing header with such a blank, or without
+# a value, does not match, since it does not say where the body ends.
 HEADER_LINE = lazy_re(
     rb"(?im)^(?!" + FRAMING_NAME + rb"(?:[ \t]|:[ \t\r]*$))"
     rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:([\t\x20-\x7e\x80-\xff]*)\r?$"
 )
-# "Transfer-Encoding;Content-Length" where the two headers, or one of them, or neither, say where the
-# body ends. The same length given twice is one length (RFC 9110 8.6).
-PLAIN_FRAMING = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
 OUR_CODINGS = ("gzip", "x-gzip", "deflate")
-# Content codings that hide a body from us. Any other name says nothing, as in browsers.
-CODINGS = (*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz")
 
 
 if TYPE_CHECKING:
-    # Transport, site, proxy. Requests with equal routes may share a connection.
+    # Transport, site and proxy. Requests with equal routes may share a connection.
     Route = tuple["HttpTransport", UrlParts, Optional[UrlParts]]
 
 
 def cause_of(error: BaseException) -> str:
-    """One line, without error numbers and lines of C."""
+    """An exception as one line, without error numbers and lines of C source."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
@@ -3008,13 +3027,13 @@ class ConnectionKeeper:
     def __init__(self) -> None:
         self.lock = _thread.allocate_lock()  # held for an exchange
         self.calls: list[None] = []  # one item for each call under way
-        self.socket: Any = None  # what is kept, and for what
-        self.route: Route | None = None
+        self.socket: Any = None  # the connection that is kept; None where there is none
+        self.route: Route | None = None  # where it leads
         self.kept_until = -math.inf  # monotonic
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call of a bot: the connection ends when the outermost one returns."""
+        """A context for a call of a bot: leaving the outermost one closes the connection."""
         self.calls.append(None)
         try:
             yield
@@ -3023,7 +3042,7 @@ class ConnectionKeeper:
             self.rest(0.0)
 
     def rest(self, seconds: float) -> None:
-        """Before a pause: closes what may not be kept so long, unless it is in use."""
+        """Close the connection before a pause that is too long for it, unless it is in use."""
         if not self.lock.acquire(blocking=False):
             return
         try:
@@ -3038,7 +3057,7 @@ class ConnectionKeeper:
             self.socket = None
 
     def take(self, route: Route) -> Any:
-        """The kept socket, where it leads there and is as it was left; else that is closed."""
+        """The kept socket if it leads there and is usable; else close it and return None."""
         if self.route != route or time.monotonic() >= self.kept_until or not self.is_silent():
             self.close()
         kept = self.socket
@@ -3046,24 +3065,26 @@ class ConnectionKeeper:
         return kept
 
     def is_silent(self) -> bool:
-        """Whether nothing has come since the last answer, not even an end."""
+        """Whether the server has sent nothing since its last answer, and has not closed."""
         import socket
 
         try:
-            # Some servers close without a word right behind their answer.
-            self.socket.settimeout(UNSAID_CLOSE_SECONDS)
+            # Some servers close the connection right after an answer, without announcing that.
+            self.socket.settimeout(
+                0.005
+            )  # ours: spent before each request that uses the connection again
             self.socket.recv(1)
         except socket.timeout:
             return True
-        except (AttributeError, OSError):  # none is kept, or it is broken
+        except (AttributeError, OSError):  # no socket is kept, or the connection is broken
             pass
         return False
 
     def keep(self, route: Route, exchange: Exchange) -> None:
-        """The socket of an exchange, where that may be."""
+        """Keep the socket of an exchange if another request may follow; else close it."""
         self.socket = exchange.socket
         self.route = route
-        self.kept_until = time.monotonic() + MAX_KEPT_SECONDS
+        self.kept_until = time.monotonic() + 15.0  # ours: for an idle connection
         if not (exchange.is_at_end and self.calls):
             self.close()
 
@@ -3072,19 +3093,19 @@ CONNECTION = ConnectionKeeper()
 
 
 class AnswerFile(io.BufferedReader):
-    """What http.client reads the body of an answer from."""
+    """The file from which http.client reads the body of an answer."""
 
     def close(self) -> None:
-        """http.client closes at the end of an answer; what came behind it is still looked at."""
+        """Do nothing: http.client closes at the end of an answer, before `surplus` reads on."""
 
     def flush(self) -> None:
-        """A response that is forgotten flushes, perhaps after the connection is gone."""
+        """Do nothing: a collected response flushes, perhaps after the connection is closed."""
 
 
 class Exchange(io.RawIOBase):
-    """One exchange, from the look-up of the name to the end of the body, under one deadline.
+    """One exchange, from the look-up of the name to the end of the body, with one deadline.
 
-    For http.client it is a socket.
+    It has the methods of a socket that http.client calls.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -3096,7 +3117,7 @@ class Exchange(io.RawIOBase):
         self.socket: Any = None
 
     def remaining_seconds(self) -> float:
-        """TimeoutError: none, or nobody waits for the answer any more."""
+        """Seconds until the deadline. Raises TimeoutError after it, or once cancelled."""
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0 or self.is_cancelled:
             raise TimeoutError
@@ -3104,14 +3125,14 @@ class Exchange(io.RawIOBase):
 
     @contextmanager
     def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """Trouble inside becomes a TransportError. What no retry mends is raised as ValueError."""
+        """A context that turns exceptions into TransportErrors, and ValueErrors into final ones."""
         try:
             self.remaining_seconds()
             yield
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
-            # As a bad certificate is, or a body for which there is no room.
+            # Such as a bad certificate, or a body that does not fit into memory.
             is_lasting = isinstance(error, (ValueError, MemoryError))
             reason = f"{stage}: {cause_of(error)}"
             if self.is_cancelled:
@@ -3122,60 +3143,61 @@ class Exchange(io.RawIOBase):
             raise TransportError(reason, final or is_lasting) from None
 
     def connect(self, addresses: Sequence[str], port: int) -> None:
-        """To the first address that answers."""
+        """Connect to the first address that answers. Raises OSError where none does."""
         import socket
 
-        untried = list(addresses[:MAX_ADDRESSES_TRIED])
+        # ours: eight, since a name with 4,000 addresses would make the bot a port scanner
+        untried = list(addresses[:8])
         while untried:
             ip = untried.pop(0)
             family = socket.AF_INET6 if ":" in ip else socket.AF_INET
             try:
                 self.socket = socket.socket(family)
-                # A dead one may not use up the time of the others.
+                # Each address has its share of the time: a dead one must not use up all of it.
                 self.timed(1 + len(untried)).connect((ip, port))
                 return
-            except OSError:  # it does not answer, or this machine has no IPv6
+            except OSError:  # no answer, or this machine has no IPv6
                 if self.socket is not None:
                     self.socket.close()
                 if not untried:
                     raise
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """TLS from here on, in which a bare FIN ends no body."""
-        # The handshake is a step of its own, so that `abort` finds the socket.
+        """Start TLS, in which the end of the connection without close_notify is an error."""
+        # The handshake is a separate step, so that `abort` finds the socket.
         self.socket = context.wrap_socket(
             self.socket,
-            server_hostname=host.encode(),  # as str it would load the codec of IDNA
+            server_hostname=host.encode(),  # a str would load the IDNA codec
             suppress_ragged_eofs=False,
             do_handshake_on_connect=False,
         )
         self.timed().do_handshake()
 
     def timed(self, shares: int = 1) -> Any:
-        """The socket, which waits no longer than its share of what the deadline leaves."""
+        """The socket, with a time-out of its share of the remaining time."""
         self.socket.settimeout(self.remaining_seconds() / shares)
-        self.remaining_seconds()  # `abort` may have come before that, and its time-out is lost
+        self.remaining_seconds()  # the line above undoes a time-out that `abort` has just set
         return self.socket
 
     def ask(self, method: str, target: str, headers: dict[str, str]) -> None:
-        """Sends a request. ValueError: a line of it could begin another one."""
+        """Send a request. Raises ValueError where a target or header could begin another line."""
         from http.client import HTTPConnection
 
-        self.budget_bytes = MAX_HEAD_BYTES
-        self.may_end = False  # whether the end of the connection is that of the answer
-        self.is_over = False  # whether nothing more is wanted
+        self.budget_bytes = 256 * 1024  # ours: of the heads of an answer, 1xx answers included
+        self.may_end = False  # whether the end of the connection ends the answer
+        self.is_over = False  # whether nothing more is to be read
         self.file = AnswerFile(self, PIECE_BYTES)
         client = HTTPConnection("")
         client.sock = self
         client.request(method, target, headers=headers)
 
     def answer(self, method: str) -> HTTPResponse:
-        """The head of the answer; its body is still to be read."""
+        """The answer, of which the head has been read and the body has not."""
         from http.client import HTTPResponse
 
         head = b"HTTP/1.1 100"
         while head.startswith(b"1", len("HTTP/1.1 ")):
-            head = plain_head(self.file)  # RFC 9110 15.2: 1xx comes before the one that counts
+            head = plain_head(self.file)  # RFC 9110 15.2: 1xx answers precede the final one
         answer = HTTPResponse(self, method=method)  # type: ignore[arg-type]
         answer.fp = io.BytesIO(head)  # type: ignore[assignment]
         answer.begin()
@@ -3183,7 +3205,7 @@ class Exchange(io.RawIOBase):
         return answer
 
     def surplus(self) -> bytes:
-        """What has come and was not read, once nothing more is wanted."""
+        """The bytes that have been received and not read; no more are received."""
         self.is_over = True
         return self.file.peek()
 
@@ -3209,11 +3231,11 @@ class Exchange(io.RawIOBase):
         size: int = self.timed().recv_into(buffer)
         self.budget_bytes -= size
         if self.budget_bytes < 0:
-            raise ConnectionError("more bytes on the wire than the answer may take")
+            raise ConnectionError("the answer has more bytes on the wire than are accepted")
         if size == 0:
-            self.remaining_seconds()  # what is cancelled looks like an end
+            self.remaining_seconds()  # a cancelled exchange looks like the end of the connection
             if not self.may_end:
-                raise ConnectionError("connection closed before its end")
+                raise ConnectionError("connection closed before the end of the answer")
         return size
 
 
@@ -3228,7 +3250,7 @@ def plain_head(file: BinaryIO) -> bytes:
     "Content-Length: unclear". ConnectionError: the status line is broken.
     """
     status_line = file.readline()
-    if not STATUS_LINE.fullmatch(status_line):
+    if not re.fullmatch(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n", status_line):
         raise ConnectionError("broken status line")  # not quoted: a proxy may have sent it
     head = bytearray(status_line)
     while not head.endswith((b"\n\r\n", b"\n\n")):
@@ -3245,9 +3267,11 @@ def framing_trouble(answer: HTTPResponse) -> str:
     """Why the headers do not say where the body ends; "" where they do."""
     coding = ",".join(answer.headers.get_all("transfer-encoding", []))
     length = ",".join(answer.headers.get_all("content-length", []))
-    plain = re.fullmatch(PLAIN_FRAMING, f"{coding};{length}")
+    # Both may be absent. The same length given twice is one length (RFC 9110 8.6).
+    framing = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
+    plain = re.fullmatch(framing, f"{coding};{length}")
     if plain is None:
-        return f"unclear end: Transfer-Encoding {coding!r}, Content-Length {length!r}"
+        return f"the end of the body is unclear: Transfer-Encoding {coding!r}, Content-Length {length!r}"
     if plain[1] and answer.length is None and not answer.chunked:
         answer.length = int(plain[1])  # http.client does not read "5, 5"
     return ""
@@ -3258,8 +3282,8 @@ def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
     A gzip body may have any number of members (RFC 1952 2.2). Only NULs may follow a member.
     """
-    decoder: Any = None  # of the member that has begun
-    padding = b""  # what may come before the next member
+    decoder: Any = None  # of the current member
+    padding = b""  # octets to skip before the next member
     for piece in pieces:
         if decoder is None:
             piece = piece.lstrip(padding)
@@ -3282,16 +3306,18 @@ def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
 def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
     """The decoded body, and whether it was cut at `limit` bytes."""
     listed = ",".join(answer.headers.get_all("content-encoding", [])).lower()
-    codings = [name for name in map(str.strip, listed.split(",")) if name in CODINGS]
+    # Content codings that change the body. Any other name is ignored, as in browsers.
+    known = (*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz")
+    codings = [name for name in map(str.strip, listed.split(",")) if name in known]
     pieces = iter(lambda: answer.read(PIECE_BYTES), b"")
     if len(codings) == 1 and codings[0] in OUR_CODINGS:
         pieces = inflated_pieces(pieces)
     elif codings:
-        raise ValueError(f"Content-Encoding {printable(listed, 60)!r} is not what we asked for")
-    # Nothing but a robots.txt is useful in part.
+        raise ValueError(f"Content-Encoding is {printable(listed, 60)!r}, want gzip or deflate")
+    # Only a robots.txt is useful when cut, so no other body is read that is too long.
     elif (answer.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
-    body = io.BytesIO()  # whose `getvalue` is no second copy
+    body = io.BytesIO()  # `getvalue` makes no second copy
     for piece in pieces:
         body.write(piece)
         if body.tell() > limit:
@@ -3305,20 +3331,20 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
 
 
 def look_up(host: str, seconds: float) -> tuple[list[str], str]:
-    """The IP addresses of a name, or why there are none.
+    """The IP addresses of a name, and, if there are none, the reason.
 
-    The system's resolver knows no deadline: it has a thread, which may be left behind. Where no
-    thread can be started it has this one, for as long as it takes.
+    The system's resolver has no time-out, so it runs in a thread, which may outlive this call.
+    Where no thread can be started it runs here, without a time-out.
     """
     import socket
 
-    found: Any = TimeoutError(f"its look-up had no answer within {seconds:.3g} s")
+    found: Any = TimeoutError(f"the look-up had no answer within {seconds:.3g} s")
     done = _thread.allocate_lock()
 
     def ask() -> None:
         nonlocal found
         try:
-            # As bytes the name needs no codec: it is ASCII.
+            # The name is ASCII; a str would load the IDNA codec.
             found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
         except OSError as error:
             found = error
@@ -3346,7 +3372,7 @@ def environment_proxies() -> dict[str, str]:
 
 
 def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
-    """The proxy that is set for a site, None where there is none. ValueError: a bad setting."""
+    """The proxy that is set for a site, or None. Raises ValueError for a bad setting."""
     name = site.scheme if proxies.get(site.scheme) else "all"
     if not proxies.get(name):
         return None
@@ -3360,10 +3386,10 @@ def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
         if match:
             proxy = split_url(f"http://{match[1]}")
             return proxy._replace(port=proxy.port or 80)
-    # No reason shows the setting: any part of a misspelt one may be a password.
+    # The message does not show the setting, since any part of it may be a password.
     raise ValueError(
-        f"{name}_proxy is no proxy that can be used, want http://[user:password@]host[:port]; "
-        "other kinds (socks, https) are not spoken here"
+        f"{name}_proxy is not a proxy that can be used, want http://[user:password@]host[:port]; "
+        "other kinds (socks, https) are not supported"
     )
 
 
@@ -3384,11 +3410,11 @@ def proxy_headers(proxy: UrlParts) -> dict[str, str]:
 class HttpTransport:
     """The default transport.
 
-    `proxies`: `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "internal.test"}`,
-    None for those of the environment.
+    `proxies` is like `{"http": "http://proxy:3128", "https": ..., "all": ..., "no": "a.test"}`;
+    None uses those of the environment. `allow_private` allows addresses that are not public.
     """
 
-    name_seconds = LOOK_UP_SECONDS
+    name_seconds = 10.0  # ours: for the look-up of a name, out of the time of a request
 
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
@@ -3396,19 +3422,20 @@ class HttpTransport:
         # By host: until when a look-up holds (monotonic), its IP addresses, or why there are none.
         self.pins: dict[str, tuple[float, list[str], str]] = {}
         self.tls_context: ssl.SSLContext | None = None
-        self.exchange = Exchange(0.0)  # the last one
+        self.exchange = Exchange(0.0)  # the latest
 
     def resolve(self, url: str, timeout: float) -> None:
-        """Pins where the name of `url` leads.
+        """Look up the host of `url` and keep its addresses for the requests that follow.
 
-        TransportError: `refused` where an address is not public, `final` where there is none.
+        Raises TransportError, `refused` where an address is not public, `final` where there is no
+        address.
         """
         exchange = Exchange(timeout)
         with exchange.during("name"):
             self.checked_addresses(self.route(url), exchange)
 
     def send(self, request: Request) -> Response:
-        """One exchange: an answer of any status, or a TransportError."""
+        """Make one exchange. Raises TransportError where no HTTP answer came."""
         with CONNECTION.lock:
             exchange = self.exchange = Exchange(request.timeout)
             with exchange.during("request"):
@@ -3422,14 +3449,14 @@ class HttpTransport:
                 CONNECTION.keep(route, exchange)
 
     def abort(self) -> None:
-        """Ends the exchange under way, if there is one, at once. For another thread than its own.
+        """End the exchange under way, if there is one, at once; called from another thread.
 
-        `send` raises a final TransportError there; a look-up of a name ends by itself.
+        `send` raises a final TransportError in its thread. A look-up is not interrupted.
         """
         exchange = self.exchange
         exchange.is_cancelled = True
-        with suppress(AttributeError, OSError):  # it is not open, or not open any more
-            exchange.socket.settimeout(0.0)  # a `connect` that is just beginning waits for nothing
+        with suppress(AttributeError, OSError):  # the socket is not open
+            exchange.socket.settimeout(0.0)  # a `connect` that is just beginning returns at once
             exchange.socket.shutdown(2)
 
     def route(self, url: str) -> Route:
@@ -3438,25 +3465,28 @@ class HttpTransport:
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         if sys.platform in WEBASSEMBLY:
-            raise TransportError("there are no sockets here, want Bot(transport=...)", final=True)
+            raise TransportError(
+                "there are no sockets on this platform, want Bot(transport=...)", final=True
+            )
         proxies = environment_proxies() if self.proxies is None else self.proxies
         port = target.port or DEFAULT_PORTS[target.scheme]
         site = UrlParts(target.scheme, None, target.host, port, "", "")
         return self, site, proxy_for(site, proxies)
 
     def checked_addresses(self, route: Route, exchange: Exchange) -> list[str]:
-        """Of the site, refused if any is not public; or of the proxy, whatever they are."""
+        """The addresses of the proxy, or of the site, which are refused if any is not public."""
         _, site, proxy = route
         host = (proxy or site).host.strip("[]")
         held_until, addresses, trouble = self.pins.get(host, (-math.inf, [], ""))
         if time.monotonic() >= held_until:
             seconds = min(exchange.remaining_seconds(), self.name_seconds)
             addresses, trouble = look_up(host, seconds)
-            if len(self.pins) >= MAX_PINS:
+            if len(self.pins) >= 256:  # ours: a run may visit 10^6 hosts
                 self.pins.clear()
-            self.pins[host] = time.monotonic() + PIN_SECONDS, addresses, trouble
+            # ours: a minute, so that the requests for a target use one look-up, even a failed one
+            self.pins[host] = time.monotonic() + 60.0, addresses, trouble
         if not addresses:
-            # The list's name has none either.
+            # The other names that were looked up, such as the origin's, have no address either.
             if len(self.pins) > 1 and not any(pinned for _, pinned, _ in self.pins.values()):
                 trouble += "; there seems to be no network"
             raise ValueError(trouble)
@@ -3466,10 +3496,10 @@ class HttpTransport:
         return addresses
 
     def open(self, exchange: Exchange, route: Route) -> None:
-        """To the proxy or the site, and on through tunnel and TLS."""
+        """Connect to the proxy or the site; open a tunnel and start TLS where needed."""
         _, site, proxy = route
         place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
-        # That our own proxy is out of reach is no fault of the target's host, and final.
+        # A failure of our own proxy says nothing about the host, and no retry mends it.
         with exchange.during(f"{place}name", final=bool(proxy)):
             addresses = self.checked_addresses(route, exchange)
         with exchange.during(f"{place}connect", final=bool(proxy)):
@@ -3485,7 +3515,7 @@ class HttpTransport:
             exchange.secure(self.tls_context, site.host.strip("[]"))
 
     def answered(self, exchange: Exchange, route: Route, request: Request) -> Response:
-        """What comes over the open connection."""
+        """Send the request over the open connection, and read the answer."""
         _, site, proxy = route
         plain_proxy = proxy if site.scheme == "http" else None
         with exchange.during("request"):
@@ -3506,7 +3536,7 @@ class HttpTransport:
         body, is_cut = b"", False
         # RFC 9112 6.3: these answers have no body, whatever their headers say.
         has_body = request.method != "HEAD" and answer.status not in (204, 304)
-        # R6: what nobody reads is not asked for.
+        # R6: a body of an unread type is not received.
         if has_body and (request.wants is None or request.wants(answer.status, received)):
             exchange.budget_bytes += 2 * request.max_bytes
             exchange.may_end = answer.length is None and not answer.chunked
@@ -3514,7 +3544,7 @@ class HttpTransport:
                 if trouble:
                     raise ConnectionError(trouble)
                 body, is_cut = read_body(answer, request.max_bytes)
-        # An unread body may have come along with its head.
+        # The connection is usable if all that is left of the answer has already been received.
         left_bytes = 0 if answer.isclosed() else answer.length
         is_odd = answer.will_close or trouble
         exchange.is_at_end = left_bytes == len(exchange.surplus()) and not is_odd
@@ -3534,12 +3564,12 @@ def open_tunnel(exchange: Exchange, site: UrlParts, proxy: UrlParts) -> None:
 
 
 def verifying_tls_context() -> ssl.SSLContext:
-    """Certificates and host names are always verified; SSL_CERT_FILE and SSL_CERT_DIR count."""
+    """A context that verifies certificates and host names; SSL_CERT_FILE and SSL_CERT_DIR apply."""
     import ssl
 
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # 3.9 has OpenSSL 3 take a bare FIN for close_notify.
+    # Python 3.9 sets this option, so that OpenSSL 3 accepts an end without close_notify.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     return context
 
