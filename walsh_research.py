@@ -11024,9 +11024,9 @@ def escaped(value: object) -> str:
 
 
 # === 23. COMMAND LINE ========================================================
-# Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
+# Arguments, output, progress and exit codes. Results go to stdout and everything else to stderr.
 
-# The help screen is the table of options: their names, values and defaults are read from it.
+# The help screen. Names, values and defaults of the options are read from this text.
 HELP = """\
 usage: walsh_research.py [options] URL...
 Fetches the web politely, and proves it. One line a target: what happened, why.
@@ -11073,7 +11073,7 @@ exit codes:
   4 live fixtures out of reach         130 Ctrl-C, 143 SIGTERM, 141 closed pipe
 """
 HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
-MODES = (  # the first holds
+MODES = (  # in the order in which they are looked for
     "help",
     "version",
     "mcp",
@@ -11086,19 +11086,19 @@ MODES = (  # the first holds
     "selftest",
 )
 CONTENT_MODES = ("body", "text")
-EXIT_CODES = (0, 4, 3, 1, 2)  # a later one prevails
+EXIT_CODES = (0, 4, 3, 1, 2)  # the last one that applies is the command's
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 EXIT_CLOSED_PIPE = 141
-MAX_URL_COLUMNS = 60  # ours: to which URLs are padded; longer ones stay whole
-CHECK_NAME_COLUMNS = 76  # ours: the longest name of a check
-MAX_DETAIL_CHARACTERS = 2000  # ours: what is said of one result
-MAX_SHOWN_ITEMS = 20  # ours: of a source that --discover lists
-USUAL_PIECES = 10_000  # ours: of a line in JSON; a text has one
-UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell writes files so
+MAX_URL_COLUMNS = 60  # ours: URLs are padded to at most this width, and never cut
+CHECK_NAME_COLUMNS = 76  # ours: the length of the longest name of a check
+MAX_DETAIL_CHARACTERS = 2000  # ours: of the text behind a URL, and of a line of the log
+MAX_SHOWN_ITEMS = 20  # ours: of each source that --discover lists
+USUAL_PIECES = 10_000  # ours: pieces of a line of JSON that are written at once
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell 5 writes files in UTF-16
 
 
-# By outcome, and gate or status: which option would change it.
+# The option that would change a result, by outcome and by gate or status.
 HINTS: dict[tuple[str, object], str] = {
     ("denied", "address"): "--allow-private permits it",
     ("deferred", "R4"): "--max-wait waits longer",
@@ -11107,36 +11107,36 @@ HINTS: dict[tuple[str, object], str] = {
     ("failed", 200): "--max-bytes reads more",
 }
 
-# How an outcome is shown, its ANSI colour, and what it makes of the exit code.
+# The word that a line begins with, and the exit code, by outcome; a summary counts in this order.
 OUTCOMES = {
-    "fetched": ("OK", 32, 0),
-    "unchanged": ("SAME", 32, 0),
-    "denied": ("DENY", 33, 3),
-    "deferred": ("WAIT", 36, 1),
-    "skipped": ("SKIP", 2, 0),
-    "repeated": ("SKIP", 2, 0),  # another spelling of a target
-    "failed": ("FAIL", 31, 1),
-    "pass": ("PASS", 32, 0),
-    "fail": ("FAIL", 31, 1),
-    "skip": ("SKIP", 2, 4),  # of the self-test: out of reach
+    "fetched": ("OK", 0),
+    "unchanged": ("SAME", 0),
+    "denied": ("DENY", 3),
+    "deferred": ("WAIT", 1),
+    "skipped": ("SKIP", 0),
+    "repeated": ("SKIP", 0),  # a second spelling of a target
+    "failed": ("FAIL", 1),
+    "pass": ("PASS", 0),
+    "fail": ("FAIL", 1),
+    "skip": ("SKIP", 4),  # a live fixture of the self-test was out of reach
 }
 
 
 class Misuse(Exception):
-    """The command line or an input file is wrong: "this is so, want that"."""
+    """The command line or an input file is wrong. The message says what is, and what is wanted."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which is handled like Ctrl-C."""
+    """SIGTERM was received; it is handled like Ctrl-C."""
 
 
 # --- Arguments ----------------------------------------------------------------
 
 
 def parse_wait(text: str) -> float:
-    """Seconds of a duration as people type it: `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d`.
+    """Return the seconds of `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d` or an ISO 8601 duration.
 
-    ISO 8601 is read too. Everything else is a ValueError.
+    Raises ValueError for anything else.
     >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
     (5400.0, 90.0, 300.0)
     """
@@ -11152,30 +11152,26 @@ def parse_wait(text: str) -> float:
 
 
 def read_bytes(text: str) -> int:
-    """A number of bytes as people type it; ValueError otherwise."""
+    """Return the number of bytes of `5000000`, `64k`, `10M` or `1G`. Raises ValueError otherwise."""
     match = re.fullmatch("([0-9]{1,15})([kMG]?)", text)
     if match is None:
         raise ValueError
     return int(match[1]) << 10 * " kMG".index(match[2] or " ")
 
 
-def read_folder(text: str) -> str:
-    return os.path.expanduser(text) or PLATFORM_CACHE
-
-
-# An option, or a value as the help screen names it, is read so, and this is what is wanted.
+# The function that reads a value, and what it wants, by option or by the value's name in HELP.
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "--jobs": (int, f"a number of processes, 1 to {MAX_JOBS}"),
     "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
     "SECONDS": (parse_wait, "seconds (90)"),
     "N": (read_bytes, "a number of bytes (5000000), or of k, M or G (10M)"),
     "URL": (wire_url, "http(s)://host or http(s)://host:port"),
-    "DIR": (read_folder, ""),
+    "DIR": (os.path.expanduser, ""),
 }
 
 
 def read_value(option: str, kind: str, text: str) -> Any:
-    """Reads an option's value. Misuse: it cannot be read."""
+    """Read the value of an option. Raises Misuse if it cannot be read."""
     read, wanted = READERS.get(option) or READERS.get(kind, (str, ""))
     try:
         return read(text)
@@ -11185,14 +11181,14 @@ def read_value(option: str, kind: str, text: str) -> Any:
 
 
 def option_parser() -> argparse.ArgumentParser:
-    """Makes the parser of the options that the help screen shows."""
+    """Make a parser of the options that the help screen shows."""
     import argparse
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
             raise Misuse(f"{message}, want it as --help shows it")
 
-    # Each option makes a formatter, which without a width imports shutil and three compressors.
+    # argparse makes a formatter for each option. Without a width it imports shutil, which is slow.
     formatter = partial(argparse.HelpFormatter, width=80)
     parser = Parser(add_help=False, allow_abbrev=False, formatter_class=formatter)
     for short, name, kind, default in re.findall(HELP_OPTION, HELP, re.MULTILINE):
@@ -11208,7 +11204,7 @@ def option_parser() -> argparse.ArgumentParser:
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Gives the options as attributes, with `mode` and `urls`. Misuse: one cannot be read."""
+    """Return the options as attributes, with `mode` and `urls`. Raises Misuse if one is wrong."""
     parser = option_parser()
     if "--mcp" in argv:
         parser.set_defaults(max_wait=MCP_MAX_WAIT_SECONDS, timeout=MCP_TIMEOUT_SECONDS)
@@ -11216,7 +11212,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     for word in itertools.takewhile("--".__ne__, words):
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
-            raise Misuse(f"{name} is no option, {nearest_option(name, vars(options))}")
+            known = ["--" + attribute.replace("_", "-") for attribute in vars(options)]
+            near = difflib.get_close_matches(name, known, 1, 0.85)  # not --robots2 for --no-robots
+            wanted = near[0] if near else "one that --help shows"
+            raise Misuse(f"{name} is no option, want {wanted}")
     options.urls = [word for word in words if word != "--"]
     options.mode = chosen_mode(options)
     if options.force:
@@ -11224,36 +11223,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-# People look for these options, by a part of the name, and get this advice instead.
-NEAREST = {
-    "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
-    "agent": "the User-Agent is always the bot's own",
-    "delay": "each host has its own pace (--max-wait bounds what is waited for)",
-    "cache": "want --cache-dir",
-    "thread": "want --jobs",
-    "insecure": "certificates are always verified",
-    "certificate": "certificates are always verified",
-    "-o": "want --body URL > FILE",
-    "-k": "certificates are always verified",
-    "-L": "redirects are always followed, each hop through every gate",
-    "-i": "want --json for what the headers say, or --input FILE for targets",
-}
-
-
-def nearest_option(name: str, attributes: Iterable[str]) -> str:
-    """Helps whoever typed an option that is none."""
-    known = ["--" + attribute.replace("_", "-") for attribute in attributes]
-    near = difflib.get_close_matches(name, known, 1, 0.8)
-    if near and "robot" not in name:  # nobody who wants to ignore robots.txt means --robots2
-        return f"want {near[0]}"
-    for part, meant in NEAREST.items():
-        if part in name:
-            return meant
-    return "want one that --help shows"
-
-
 def chosen_mode(options: argparse.Namespace) -> str:
-    """Names the method of the mode. Misuse: a target is missing, or words exclude each other."""
+    """Return the mode, which is a method of Command. Raises Misuse if the words contradict it."""
     modes = [name for name in MODES if getattr(options, name)] or ["fetch"]
     mode = modes[0]
     has_target = bool(options.urls or options.input)
@@ -11273,26 +11244,26 @@ def chosen_mode(options: argparse.Namespace) -> str:
 
 
 def read_text(name: Union[str, os.PathLike[str]]) -> str:
-    """Reads a file, or stdin ("-"), in UTF-8, or in UTF-16 with its mark. OSError, ValueError."""
+    """Read a file, or stdin ("-"), in UTF-8, or in UTF-16 if it begins with a byte order mark."""
     if name != "-":
         with open(name, "rb") as file:
             data = file.read()
-    elif sys.stdin is None:  # it was closed
+    elif sys.stdin is None:  # closed
         data = b""
     else:
         make_blocking(sys.stdin)
         data = sys.stdin.buffer.read()
     if data[:2] in UTF_16_MARKS:
         return data.decode("utf-16", "replace")
-    return data.decode("utf-8-sig", "surrogateescape")  # other bytes make a URL a bad one
+    return data.decode("utf-8-sig", "surrogateescape")  # bytes that are no UTF-8 make a bad URL
 
 
 def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
-    """The targets in a text file, or in stdin ("-"), as `--input` reads them.
+    """Return the targets in a text file, or in stdin ("-"), as `--input` reads them.
 
-    One a line, in the order of the file; a line ends at LF or CRLF. Empty lines are left out, and
-    so is what follows a `#` at the beginning of a line or after white space.
-    OSError: it cannot be read. ValueError: it has no target, or is no text.
+    Each line has one target and ends with LF or CRLF. Empty lines are left out, and so is a
+    comment, which begins with a `#` at the beginning of a line or after white space.
+    Raises OSError if the file cannot be read, and ValueError if it has no target or is no text.
     """
     text = read_text(name)
     if "\0" in text:
@@ -11305,27 +11276,27 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
 
 
 def make_blocking(stream: TextIO) -> None:
-    """Some harnesses hand over pipes that do not block: such a one seems to end, or loses lines."""
-    with suppress(AttributeError, OSError, ValueError):  # no file; Windows before Python 3.12
+    """Make a stream block. A pipe of some harnesses does not, and seems to end or loses lines."""
+    with suppress(AttributeError, OSError, ValueError):  # not a file, or Windows before Python 3.12
         os.set_blocking(stream.fileno(), True)
 
 
 def prepare_stdout() -> None:
-    """Whatever its encoding, stdout takes every character, and it takes every line whole."""
+    """Make stdout accept every character, whatever its encoding, and write every line whole."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
         if isinstance(sys.stdout.buffer, io.RawIOBase):
-            # With PYTHONUNBUFFERED one write may take a part alone, and nobody hears of the rest.
+            # With PYTHONUNBUFFERED a write may be partial, and TextIOWrapper drops the rest.
             encoding = sys.stdout.encoding
             whole = io.BufferedWriter(sys.stdout.detach())
             sys.stdout = io.TextIOWrapper(whole, encoding, "backslashreplace", line_buffering=True)
-            # It may hold what a full disk refused. Where it is not the interpreter's own as well,
-            # 3.14 tries to write that once more as it is freed, and raises.
+            # The new stream may hold text that a full disk refused. Python 3.14 raises when such a
+            # stream is freed, unless it is sys.__stdout__ as well.
             sys.__stdout__ = sys.stdout  # type: ignore[misc]
 
 
 def open_stdout() -> TextIO:
-    """Gives stdout. OSError: it was closed."""
+    """Return stdout. Raises OSError if it is closed."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, "closed")
     return sys.stdout
@@ -11333,13 +11304,13 @@ def open_stdout() -> TextIO:
 
 @contextmanager
 def line_lock(stream: TextIO) -> Iterator[None]:
-    """Keeps other processes that write lines to the same file or pipe waiting, long lines too.
+    """Hold a lock on a file or pipe, so that lines of several processes do not mix.
 
-    A record lock belongs to a process: two that inherited one open file exclude each other, which
-    `flock` does not do. Windows lets one process at a time open a file for appending.
+    `lockf` is used because its lock belongs to a process: unlike `flock`, it works between two
+    processes that inherited the same open file. Windows lets only one process append to a file.
     """
     with ExitStack() as held:
-        # Windows has no fcntl; a stream may be no file; some file systems have no locks.
+        # Windows has no fcntl, some streams are not files, and some file systems have no locks.
         with suppress(ImportError, OSError, ValueError):
             import fcntl
 
@@ -11348,17 +11319,17 @@ def line_lock(stream: TextIO) -> Iterator[None]:
         yield
 
 
-# --- What is shown ------------------------------------------------------------
+# --- Output -------------------------------------------------------------------
 
 
 def is_terminal(stream: TextIO) -> bool:
-    with suppress(AttributeError, ValueError):  # None, or closed
+    with suppress(AttributeError, ValueError):  # the stream is None, or closed
         return bool(stream.isatty())
     return False
 
 
 def terminal_columns(stream: TextIO) -> int:
-    """Tells how wide a terminal is that moves its cursor when told to; 0 for all else."""
+    """Return the width of a terminal that understands control sequences, and 0 of anything else."""
     variable = "WT_SESSION" if sys.platform == "win32" else "TERM"
     if os.environ.get(variable, "dumb") == "dumb" or not is_terminal(stream):
         return 0
@@ -11368,14 +11339,14 @@ def terminal_columns(stream: TextIO) -> int:
 
 
 def write_error(text: str) -> None:
-    """Writes on stderr. That nobody reads it stops nothing."""
-    with suppress(AttributeError, OSError, ValueError):  # the first: sys.stderr is None
+    """Write to stderr, and ignore errors: the run does not depend on its messages."""
+    with suppress(AttributeError, OSError, ValueError):  # AttributeError: sys.stderr is None
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def log(line: str) -> None:
-    """Writes a line that stays on stderr, behind its time where no person sees it come."""
+    """Write a line to stderr, with the time in front if stderr is not a terminal."""
     lead = ""
     if not is_terminal(sys.stderr):
         lead = f"{iso_utc(time.time())} "
@@ -11387,7 +11358,7 @@ def quoted_title(title: str) -> str:
 
 
 def what_came(result: Result) -> list[object]:
-    """Says in the words of a line what came, or that it was left unread."""
+    """Describe the body of a Result, or say that it was not read."""
     media_type = result.content_type.partition(";")[0].strip()
     if not result.read:
         return ["not read (R6)", media_type]
@@ -11400,7 +11371,7 @@ def what_came(result: Result) -> list[object]:
 
 
 def with_words(result: Result) -> Result:
-    """Its body is what --text gives: the words of a page, any other text as it is, or nothing."""
+    """Return the Result with the body that --text writes, which is empty if there are no words."""
     if media_kind(result.content_type) == "html":
         words = words_of_page(result).encode()
         return result._replace(body=words, content_type="text/plain; charset=utf-8")
@@ -11410,16 +11381,19 @@ def with_words(result: Result) -> Result:
 
 
 class JsonLater(list[Any]):
-    """Value tuples that become JSON-ready one by one, as each is written."""
+    """A list of value tuples that are made JSON-ready one by one, to save memory."""
+
+    def to_dict(self) -> JsonLater:
+        return self
 
     def __iter__(self) -> Iterator[Any]:
         return map(as_json, super().__iter__())
 
 
 class Command(SystemClock):
-    """What was asked for, and what came of it. The modes are its methods.
+    """One call of the command. Each mode is a method.
 
-    It is its bot's clock: it shows what a sleep is for.
+    The command is also the clock of its bot, so that the status line can show a wait.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -11427,19 +11401,19 @@ class Command(SystemClock):
         self.gives_content = self.options.mode in CONTENT_MODES
         self.writes_bytes = self.gives_content and not self.options.json
         self.targets: list[str] = []
-        self.codes = {0}  # exit codes: the worst is the command's
-        self.counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))  # in the order of a summary
-        self.done = 0  # targets
-        self.name_columns = 0  # to which URLs are padded
-        self.doing = ""  # what the bot said of its work last
-        self.shown_target = ""  # of the latest source
+        self.codes = {0}  # exit codes of what was shown
+        self.counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))
+        self.done = 0  # number of targets
+        self.name_columns = 0  # the width to which URLs are padded
+        self.doing = ""  # the latest message of the bot
+        self.shown_target = ""  # the target of the latest source
         self.started_at = self.monotonic()
         self.bot: Bot | None = None
         make_blocking(sys.stdout)
         prepare_stdout()
 
     def run(self) -> int:
-        """Does what was asked for, and gives the exit code."""
+        """Run the mode, and return the exit code."""
         self.collect_targets()
         try:
             getattr(self, self.options.mode)()
@@ -11448,7 +11422,7 @@ class Command(SystemClock):
         return max(self.codes, key=EXIT_CODES.index)
 
     def collect_targets(self) -> None:
-        """Reads the files. Misuse: one is wrong, which is told before anything is asked."""
+        """Read the input files. Raises Misuse if one is wrong, before any request."""
         urls = self.options.urls
         names = self.options.input
         if "-" in urls:
@@ -11464,12 +11438,12 @@ class Command(SystemClock):
         self.name_columns = min(MAX_URL_COLUMNS, widest)
 
     def make_bot(self, **others: Any) -> Bot:
-        """Makes a bot as the options want it. Misuse: they would break a promise."""
+        """Make a bot with the options. Raises Misuse if the bot refuses one."""
         options = self.options
         wanted = {name: value for name, value in vars(options).items() if name in Options._fields}
-        if options.selftest:  # the fixtures are asked for afresh
+        if options.selftest:  # the fixtures are requested without validators
             wanted["cache_dir"] = None
-            wanted["tag"] = options.tag or detect_identity(os.environ)  # R13, where that is known
+            wanted["tag"] = options.tag or detect_identity(os.environ)  # R13
         wanted.update(
             robots2=options.robots2,
             warn=self.warn,
@@ -11481,7 +11455,7 @@ class Command(SystemClock):
             return Bot(**wanted)
 
     def show_findings(self, mode: str, show: Callable[[Any], None]) -> None:
-        """Shows what a bot, or many processes, find of each target, as it is done."""
+        """Show the findings of a bot, or of many processes, as they come."""
         wanted = self.gives_content
         assignment = Assignment(mode, self.targets, self.options.min_age, wanted, is_anew=wanted)
         with self.make_bot() as bot:
@@ -11495,7 +11469,7 @@ class Command(SystemClock):
                         show(finding.value)
                     else:
                         self.status(self.doing)
-                    del finding  # and its items, before the next target is asked for
+                    del finding  # frees its items before the next target is requested
             if bot.blocklist_was_missed:  # R3b opened the gate
                 self.codes.add(1)
 
@@ -11506,7 +11480,7 @@ class Command(SystemClock):
         return self.monotonic() - self.started_at
 
     def status(self, doing: str = "", wait: str = "") -> None:
-        """Shows the one live line on a terminal's stderr, which goes with the next that stays."""
+        """Show the status line on a terminal, or remove it. The next line of output replaces it."""
         columns = terminal_columns(sys.stderr)
         if not columns or self.options.quiet:
             return
@@ -11519,13 +11493,13 @@ class Command(SystemClock):
                 seconds = f"about {spell_seconds(left_seconds)} left"
             progress = count > 1 and f"{self.done}/{count}"
             tail = "".join([f" · {part}" for part in (wait, progress, seconds) if part])
-            room = columns - 3  # a terminal echoes ^C
+            room = columns - 3  # for the ^C that a terminal echoes
             line = printable(doing, max(room - len(tail), room // 2))
             line = printable(line + tail, room)
         write_error("\r\x1b[2K" + line)
 
     def note(self, line: str) -> None:
-        """Writes a line on stderr that stays."""
+        """Write a line to stderr in place of the status line."""
         self.status()
         log(line)
 
@@ -11533,7 +11507,7 @@ class Command(SystemClock):
         self.note(f"warning: {line}")
 
     def trace(self, line: str) -> None:
-        """Shows what the bot says of its work: for a moment, or to stay where that is wanted."""
+        """Show a message of the bot in the status line, or with --verbose as a line of its own."""
         self.doing = line
         if self.options.verbose:
             self.note(line)
@@ -11541,7 +11515,7 @@ class Command(SystemClock):
             self.status(line)
 
     def sleep(self, seconds: float) -> None:
-        """The status line says what a wait is for, while it lasts."""
+        """Sleep, and keep the status line up to date."""
         until = self.monotonic() + seconds
         while seconds > 0.0:
             self.status(self.doing, f"{seconds:.1f} s more")
@@ -11551,31 +11525,24 @@ class Command(SystemClock):
     # --- Lines ------------------------------------------------------------
 
     def hint(self, outcome: str, value: Result | Decision) -> str:
-        """Names the option that would change it, by its fields: the library's reasons name none."""
+        """Name the option that would change a result. Reasons of the library name no option."""
         key: object = value.gate
         if isinstance(value, Result):
-            if outcome == "deferred" and not value.final_url:  # R8: no gate was asked
-                return ""
             if outcome == "failed":
                 key = value.status
-                began_at = value.at - value.elapsed
-                if value.requests:
-                    began_at = value.requests[-1].at
-                if key is None and value.at - began_at >= self.options.timeout:
-                    return "--timeout waits longer"
+            elif outcome == "deferred" and not value.final_url:  # R8: no option changes the time
+                return ""
         return HINTS.get((outcome, key), "")
 
     def why(self, outcome: str, value: Result | Decision) -> list[object]:
-        """Says what was decided, and what helps."""
-        if "://" not in value.url and os.path.isfile(value.url):
-            return [f"it is a file, want --input {value.url}"]
+        """Return the reason, the option that would help, and the time of the next try."""
         again = ""
-        if value.retry_at and outcome != "skipped":  # whose reason tells the time
+        if value.retry_at and outcome != "skipped":  # the reason of a skip has the time
             again = f"again at {iso_utc(value.retry_at)}"
         return [value.reason, self.hint(outcome, value), again]
 
     def write(self, pieces: Iterable[str]) -> None:
-        """Writes the pieces of a line on stdout, at once; on stderr where that has the content."""
+        """Write a line, given in pieces, to stdout, or to stderr if stdout carries a body."""
         self.status()
         if self.writes_bytes:
             write_error("".join(pieces) + "\n")
@@ -11583,7 +11550,7 @@ class Command(SystemClock):
         stdout = open_stdout()
         line = itertools.chain(pieces, "\n")
         with line_lock(stdout):
-            # A line of a usual size is one write, which Ctrl-C cannot tear.
+            # A line of the usual size is written at once, so that Ctrl-C cannot cut it.
             stdout.write("".join(islice(line, USUAL_PIECES)))
             stdout.writelines(line)
             stdout.flush()
@@ -11592,11 +11559,11 @@ class Command(SystemClock):
         self.write([text])
 
     def detail(self, text: str) -> None:
-        """Writes a line below a row."""
+        """Write a line that belongs to the result above."""
         self.line(printable(text, MAX_DETAIL_CHARACTERS))
 
     def show_object(self, value: Any, indent: int | None = None) -> None:
-        """Writes JSON in pieces: ten thousands of items in one text would fill memory."""
+        """Write JSON in pieces: the text of fifty thousand items would need too much memory."""
         import json
 
         self.write(json.JSONEncoder(allow_nan=False, indent=indent).iterencode(value))
@@ -11609,16 +11576,9 @@ class Command(SystemClock):
         said: Iterable[object],
         more: Mapping[str, Any] = NO_FIELDS,
     ) -> None:
-        """Writes an object, with these fields more, or a line in columns."""
+        """Write an object with additional fields, or a line in columns."""
         if self.options.json:
-            listed = "links" if isinstance(value, Result) else "items"
-            records = getattr(value, listed, ())
-            if records:
-                value = value._replace(**{listed: ()})
-            fields = value.to_dict()
-            if records:
-                fields[listed] = JsonLater(records)
-            self.show_object({**fields, **more})
+            self.show_object({**value.to_dict(), **more})
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
@@ -11634,23 +11594,20 @@ class Command(SystemClock):
         is_well: bool = True,
         more: Mapping[str, Any] = NO_FIELDS,
     ) -> bool:
-        """Counts what became of it, and shows it; with --quiet only what counts as 1.
+        """Count an outcome and show it. Returns whether more lines may follow.
 
-        Says whether more may be said of it. What is not well counts as 1, whatever its outcome.
+        With --quiet only what counts as 1 is shown. `is_well=False` counts as 1 in place of 0.
         """
-        word, colour, exit_code = OUTCOMES[outcome]
+        word, exit_code = OUTCOMES[outcome]
         exit_code = exit_code or int(not is_well)
         self.codes.add(exit_code)
         self.counts[outcome] += 1
         is_shown = not self.options.quiet or exit_code == 1
         if is_shown:
-            head = f"{word:<4}"
-            if terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
-                head = f"\x1b[{colour}m{head}\x1b[0m"
-            self.row(value, f"{head}  {code or '-':<7}  ", name, said, more)
+            self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said, more)
         return is_shown and not self.options.json
 
-    # --- What can be asked for --------------------------------------------
+    # --- Modes ------------------------------------------------------------
 
     def help(self) -> None:
         self.line(HELP[:-1])
@@ -11667,15 +11624,15 @@ class Command(SystemClock):
         self.summarize()
 
     def explain(self, decision: Decision, say: Callable[[str], None]) -> None:
-        """Says how each gate decided."""
+        """Write the decision of each gate."""
         for name, said in cast(Bot, self.bot).explain(decision):
             say(f"      {name:<10} {said}")
 
-    body = text = fetch  # `show_result` writes what they give
+    body = text = fetch  # show_result writes the content
 
     def show_result(self, result: Result, record: Source | None = None) -> None:
-        """Shows what came, or why not; `record` is what --json has in its place."""
-        if self.options.verbose and result.final_url:  # a gate was asked
+        """Show a Result. With --json the object is `record`, if one is given."""
+        if self.options.verbose and result.final_url:  # else no gate was asked
             self.explain(result.decision._replace(url=result.final_url), self.note)
         outcome: str = result.outcome
         if outcome == "skipped" and result.retry_at is None:
@@ -11683,7 +11640,7 @@ class Command(SystemClock):
         said = what_came(result) if outcome == "fetched" else self.why(outcome, result)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
-        if result.ok and result.read:  # else the line says why already
+        if result.ok and result.read:  # else the line has the reason already
             said += result.warnings
         is_well = not result.last_failure  # R8
         more: Mapping[str, str] = NO_FIELDS
@@ -11695,7 +11652,7 @@ class Command(SystemClock):
             said.insert(0, "nothing was written")
             is_well = False
         code = result.status or result.gate
-        shown = record or result
+        shown = record or result._replace(links=JsonLater(result.links))
         is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well, more)
         if has_content and result.no_ai_input and not is_told:
             self.warn(f"{result.url}: {AI_INPUT_WARNING}")
@@ -11703,27 +11660,24 @@ class Command(SystemClock):
             self.write_content(content)
 
     def summarize(self) -> None:
-        """Says how it went: outcomes, requests and time."""
+        """Write how many targets had which outcome, how many requests left, and the time."""
         if self.options.quiet or self.writes_bytes or self.bot is None:
             return
         self.counts["not reached"] = len(self.targets) - self.done
         targets = counted(len(self.targets) - self.counts.pop("repeated", 0), "target")
         outcomes = in_one_line([f"{count} {name}" for name, count in self.counts.items() if count])
         requests = counted(self.bot.requests, "request")
-        self.status()
-        if is_terminal(sys.stderr):
-            write_error("\n")
-        log(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
+        self.note(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
 
     def content_fields(self, content: Result) -> dict[str, str]:
-        """What --body or --text adds to an object in JSON."""
+        """Return the field that --body or --text adds to an object of JSON."""
         text = content.text
         if self.options.mode == "text" or text.encode() == content.body:
             return {self.options.mode: text}
         return {"body_base64": binascii.b2a_base64(content.body, newline=False).decode()}
 
     def write_content(self, content: Result) -> None:
-        """Writes the bytes as they are; on a terminal as text that moves no cursor."""
+        """Write the bytes as they are, or on a terminal as text without control characters."""
         stdout = open_stdout()
         if is_terminal(stdout):
             for letter in content.text or content.body.decode("latin-1"):
@@ -11745,28 +11699,27 @@ class Command(SystemClock):
             outcome = "deferred"
         said = self.why(outcome, decision)
         is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, said)
-        if is_shown and (decision or decision.gate):  # else it is no URL
+        if is_shown and (decision or decision.gate):  # else the target is no URL
             self.explain(decision, self.detail)
 
     def discover(self) -> None:
         self.show_findings("discover", self.show_source)
 
     def show_source(self, source: Source) -> None:
-        """Shows a source with its first items, or says why a target has none."""
+        """Show a source with its first items, or the reason why a target has none."""
+        source = source._replace(items=JsonLater(source.items))
         result = source.result
         is_none = source.kind == "none"
         is_next = source.target != self.shown_target
         self.shown_target = source.target
-        if is_none and result and not result.ok:  # a gate's word, or a failure
+        if is_none and result and not result.ok:
             self.show_result(result, record=source)
             return
         found = "listed alone: --discover it to read it"
         if is_none:
             self.codes.add(1)
             found = "no feed, no markdown, no llms.txt and no sitemap"
-            if result and result.content_type:
-                found = f"{printable(result.content_type)}, which names {found}"
-        elif result:  # it was put off, or refused
+        elif result:  # the source was put off, or refused
             found = in_one_line(self.why(result.outcome, result))
         elif source.items or source.kind == "llms.txt" or source.url == source.target:
             found = counted(len(source.items), "item")
@@ -11783,11 +11736,10 @@ class Command(SystemClock):
             self.detail(indent + f"{title}  {item.url}".strip())
         if len(source.items) > MAX_SHOWN_ITEMS:
             more = len(source.items) - MAX_SHOWN_ITEMS
-            wanted = "--json" if self.options.force else "--json --force"  # R8
-            self.detail(f"{indent}and {more} more; {wanted} has all")
+            self.detail(f"{indent}and {more} more; --json --force has all")
 
     def report(self) -> None:
-        """Draws a page of a run that is over."""
+        """Write a page about a run, from the lines of its --json."""
         report, name = Report(), self.options.report
         with readable(name, "--report", "a file of --json"):
             for line in filter(None, read_text(name).split("\n")):
@@ -11797,19 +11749,17 @@ class Command(SystemClock):
         self.line(report.page())
 
     def mcp(self) -> None:
-        """Serves a harness until stdin ends."""
-        if sys.stdin is None:  # it was closed, which ends a server
+        """Serve a harness until stdin ends."""
+        if sys.stdin is None:  # closed
             return
         make_blocking(sys.stdin)
-        if is_terminal(sys.stdin):
-            log("waits for a client's messages on stdin")
         transport = HarnessTransport(allow_private=self.options.allow_private)
         server = McpServer(sys.stdin.buffer, open_stdout().buffer, transport)
         with self.make_bot(clock=server, transport=transport) as bot:
             server.serve(bot)
 
     def live_checks(self) -> Iterable[Check]:
-        """Checks the live fixtures, unless --offline. Misuse comes before any check is made."""
+        """Return the checks of the live fixtures, none with --offline. Raises Misuse at once."""
         bot = self.make_bot()
         return () if self.options.offline else live_checks(bot)
 
@@ -11824,7 +11774,7 @@ class Command(SystemClock):
             self.line(in_one_line([f"{count} {word}" for word, count in summary.items()]))
 
     def attest(self) -> None:
-        """Prints the document; with --selftest the live fixtures are in it (spec 18, step 9)."""
+        """Print the attestation, with --selftest of the live fixtures too (spec 18, step 9)."""
         self.status("measuring in the sandbox, a few seconds")
         live = list(self.live_checks()) if self.options.selftest else []
         if any(check.outcome == "skip" for check in live):
@@ -11837,7 +11787,7 @@ class Command(SystemClock):
 
 @contextmanager
 def arguments_as_options() -> Iterator[None]:
-    """Misuse: an option would break a promise, as the ValueError of the argument of its name says."""
+    """Turn the ValueError of an argument into the Misuse of the option of the same name."""
     try:
         yield
     except ValueError as error:
@@ -11848,7 +11798,7 @@ def arguments_as_options() -> Iterator[None]:
 
 @contextmanager
 def readable(name: str, option: str, wanted: str) -> Iterator[None]:
-    """Misuse: the file of an option cannot be read, or has not what is wanted."""
+    """Raise Misuse if the file of an option cannot be read, or has not what is wanted."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -11857,26 +11807,26 @@ def readable(name: str, option: str, wanted: str) -> Iterator[None]:
 
 
 def interrupt(number: int, frame: object) -> NoReturn:
-    """Ends a command in order; the same signal once more ends it at once."""
+    """Interrupt the command. The same signal once more ends the process at once."""
     signal.signal(number, signal.SIG_DFL)
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
 @contextmanager
 def handled_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM interrupt what goes on."""
+    """Let Ctrl-C and SIGTERM interrupt the block."""
     with ExitStack() as before:
-        with suppress(ValueError):  # not the main thread: signals are somebody else's
+        with suppress(ValueError):  # not the main thread, which alone may handle signals
             for number in ENDING_SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                if signal.getsignal(number) is not signal.SIG_IGN:  # `&` in a script ignores SIGINT
                     before.callback(signal.signal, number, signal.signal(number, interrupt))
         yield
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The command: its arguments (`sys.argv[1:]` by default) to its exit code.
+    """Run the command with arguments (by default `sys.argv[1:]`), and return its exit code.
 
-    Prints, and handles signals while it runs.
+    It prints, and handles signals while it runs.
     """
     words = sys.argv[1:] if argv is None else argv
     try:
@@ -11891,7 +11841,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 2
     except BrokenPipeError:
         return EXIT_CLOSED_PIPE
-    except OSError as error:  # a full disk, or no socket, pipe or process is left
+    except OSError as error:  # the disk is full, or the process may open no more files
         found = str(error)
         if error.strerror:
             found = f"cannot go on ({error.strerror}), want room for it"
@@ -11902,7 +11852,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def flush_or_drop() -> None:
-    """The interpreter flushes both streams at its end, and exits with 120 where that fails."""
+    """Drop a stream that cannot be flushed, since the interpreter would exit with 120."""
     for name in ("stdout", "stderr"):
         try:
             getattr(sys, name).flush()
@@ -11914,5 +11864,5 @@ if __name__ == "__main__":
     exit_code = main()
     import gc
 
-    gc.freeze()  # the process ends here: nothing is searched for garbage at its exit
+    gc.freeze()  # saves the search for garbage at exit
     sys.exit(exit_code)
