@@ -9327,7 +9327,7 @@ class TestReport:
         page = done.out
         assert (done.code, done.err, world.hits) == (0, "", [])
         assert re.search("<p>2 fetched(; 1 (denied|failed|deferred)){3}; the first request", page)
-        assert "None" not in page and "told no result" not in page
+        assert "None" not in page and "had no result" not in page
         assert "<td>denied<td>R2<td>a.test<td>1<td>robots.txt line 2: Disallow: /no" in page
         assert "<td>failed<td>404<td>a.test<td>1<td>the server answered 404" in page
         assert re.search("<td>deferred<td>R5<td>b.test<td>1<td>[^<]*b.test/late answered 503", page)
@@ -9411,7 +9411,7 @@ class TestReport:
         path.write_text(f"{json.dumps(self.result())}\n{line}\n", encoding="latin-1")
         done = call("--report", path)
         assert done.code == 0 and "1 fetched" in done.out
-        assert ("; 1 line of the file told no result." in done.out) == (line != "")
+        assert ("; 1 line of the file had no result." in done.out) == (line != "")
         path.write_text(f"{line}\n", encoding="latin-1")
         done = call("--report", path)
         assert (done.code, done.out) == (2, "") and "(no result in it)" in done.err
@@ -9507,7 +9507,7 @@ class TestSignals:
         lines = out.decode().splitlines()
         assert process.returncode == 1 and b"Traceback" not in err
         assert sorted(line.split()[2] for line in lines) == sorted(targets + others)
-        assert any("raise `ulimit -n`" in line for line in lines)
+        assert any("a higher `ulimit -n`" in line for line in lines)
 
     def test_a_closed_pipe_ends_it_quietly(self, slow):
         process = spawn(*slow)

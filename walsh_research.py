@@ -6664,21 +6664,20 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
 
 
 # === 17. ROBOTS2   robots2 v0.2.1 (opt-in) ===================================
-# What a robots2.txt and the answers to its ask protocol mean.
-# It narrows what the other gates allow and never widens it: what is not understood is kept to be
-# shown, and grants nothing.
+# The parser of robots2.txt, and the meaning of answers to its ask protocol. robots2 can forbid what
+# the other gates allow, and never the reverse. Lines that are not understood grant nothing.
 
-# ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
+# ours: name and version as in USER_AGENT, for X-Agent-Identity and the ask protocol
 ROBOTS2_AGENT = "Walsh-Research/1.2"
-ROBOTS2_CATEGORY = "ai-researcher"  # robots2: our agent category unless told otherwise
+ROBOTS2_CATEGORY = "ai-researcher"  # robots2: our agent category by default
 ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"  # robots2, the ask protocol
-ROBOTS2_MAX_CHAIN = 3  # robots2: chained files beyond the site's own
-# ours: lines kept to be shown; a file of nothing else would cost 40 MB
+ROBOTS2_MAX_CHAIN = 3  # robots2: chained files, without the site's own
+# ours: lines that are kept to be shown; a file of such lines alone would take 40 MB
 ROBOTS2_MAX_UNKNOWN = 1000
 
 
 class Robots2Line(NamedTuple):
-    """A line that was not understood, which grants nothing."""
+    """A line that was not understood. It grants nothing."""
 
     line: int  # 1-based
     name: str  # lower-case
@@ -6686,29 +6685,30 @@ class Robots2Line(NamedTuple):
 
 
 class Robots2Ruling(NamedTuple):
-    """What a robots2.txt says of a target, or of a use of it."""
+    """The decision of a robots2.txt about a target, or about a use of it."""
 
     decision: Literal["allowed", "denied", "ask"]
     reason: str = ""
-    ask: tuple[str, ...] = ()  # the directives that the site wants to be asked for first
-    rule: Optional[Rule] = None  # where a path rule denied
+    ask: tuple[str, ...] = ()  # the directives for which the site has to be asked first
+    rule: Optional[Rule] = None  # the path rule that denied
 
 
 class AskAnswer(NamedTuple):
-    """What a site answered when it was asked (robots2, the ask protocol)."""
+    """The answer of a site to a question (robots2, the ask protocol)."""
 
     decision: Literal["allow", "allow-once", "deny", "later"]
-    scopes: tuple[str, ...] = ()  # none: the whole site
+    scopes: tuple[str, ...] = ()  # empty: the whole site
     reason: str = ""
-    cacheable: bool = False  # an allow, or the site's own no; no allow-once, no trouble
+    cacheable: bool = False  # true for an allow and for the site's own deny
 
 
-# The directives of the quick reference, each with its values, strictest first. Of several lines
-# the strictest counts, and a value that is not listed counts as the first. `crawl` and `read` are
-# the gate. `rate` is requests a minute, or "polite"; `market` is free text. With `announce: yes`
-# every request to the host has an X-Agent-Identity. The others are uses of what was fetched, for
-# the caller to ask about: `short-only` is under 50 words a quote, attribution not counted;
-# `session-only` is the memory of the running session, without disk, vectors or index.
+# The directives of the quick reference, each with its values, the strictest first. Of several lines
+# the strictest counts, and a value that is not listed counts as the first. `crawl` and `read`
+# decide whether a page may be requested. `rate` is the number of requests a minute, or "polite";
+# `market` is free text. With `announce: yes` every request to the host has an X-Agent-Identity.
+# The others are uses of a fetched page, about which the caller may ask: `short-only` permits quotes
+# of less than 50 words without attribution; `session-only` permits the memory of the running
+# session, but no disk, vectors or index.
 ROBOTS2_ASKABLE = ("no", "ask", "yes")
 ROBOTS2_CREDIT = ("required", "preferred", "none")
 ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
@@ -6729,13 +6729,13 @@ ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
     "announce": ("yes", "no"),
     "honest": ("yes",),
 }
-ROBOTS2_PERMISSIONS = ("ask", "yes", "preferred", "none")  # they set no condition, once asked
-ROBOTS2_REFUSALS = {  # any of them closes a site
+ROBOTS2_PERMISSIONS = ("ask", "yes", "preferred", "none")  # without a condition, once asked
+ROBOTS2_REFUSALS = {  # each of them closes the site
     "crawl": "no",
     "read": "no",
     "rate": "0",
 }
-# The site's word on its own content decides nothing: it is shown as written.
+# What a site says about its own content is shown as written, and decides nothing.
 ROBOTS2_SIGNALS = ("content-type", "editorialised", "ai-assisted", "primary-language")
 ROBOTS2_AMERICAN = {
     "summarize": "summarise",
@@ -6743,15 +6743,15 @@ ROBOTS2_AMERICAN = {
     "monetize": "monetise",
     "editorialized": "editorialised",
 }
-ROBOTS2_REMARK = lazy_re(r"\s#")  # a `#` inside a URL begins no remark
+ROBOTS2_REMARK = lazy_re(r"\s#")  # a `#` inside a URL begins no comment
 ROBOTS2_CHAIN_ID = lazy_re(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)")
 ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
 ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
-RankedValue = tuple[float, str]  # of several the one with the lowest rank holds
+RankedValue = tuple[float, str]  # a rank and a value; of several the lowest rank holds
 
 
 def robots2_name(text: str) -> str:
-    """A directive's name as the specification spells it.
+    """Return the name of a directive as the specification spells it.
 
     >>> robots2_name(" Summarize ")
     'summarise'
@@ -6761,9 +6761,9 @@ def robots2_name(text: str) -> str:
 
 
 def robots2_rate(value: str) -> RankedValue:
-    """Requests a minute, whole and not negative: the slower is the stricter.
+    """Read a number of requests a minute. The lower one is the stricter.
 
-    What is no integer is read as "": it is a pace, and no permission that could be withheld.
+    Anything but an integer is read as "", because a rate is no permission that could be denied.
     >>> robots2_rate("-5"), robots2_rate("+030"), robots2_rate("polite"), robots2_rate("fast")
     ((0, '0'), (30, '30'), (inf, 'polite'), (inf, ''))
     """
@@ -6778,7 +6778,7 @@ def robots2_rate(value: str) -> RankedValue:
 
 
 def robots2_value(directive: str, text: str) -> RankedValue:
-    """What a directive's value is read as; "" says nothing.
+    """Return the rank and the meaning of a directive's value; "" is no value.
 
     >>> robots2_value("quote", "Short-Only"), robots2_value("train", "maybe")
     ((1, 'short-only'), (0, 'no'))
@@ -6795,28 +6795,28 @@ def robots2_value(directive: str, text: str) -> RankedValue:
 
 
 def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> list[bytes]:
-    """The whole lines of the first `limit_bytes`, and a remark where anything stands beyond them."""
+    """Return the lines of the first `limit_bytes`. If there is more, the last one is a comment."""
     octets = body.encode("utf-8", "replace") if isinstance(body, str) else body
     lines = re.split(b"\r\n?|\n", octets[: limit_bytes + 1])
     if len(octets) > limit_bytes:
-        lines[-1] = b"#"  # Nobody knows what the line that is cut in two would have said.
+        lines[-1] = b"#"  # in place of the line that was cut
     return lines
 
 
 class Robots2Section:
-    """What binds the same agents in a robots2.txt."""
+    """The directives and path rules of a robots2.txt for the same agents."""
 
     def __init__(self) -> None:
         self.policy: dict[str, RankedValue] = {}
-        self.paths = bytearray()  # its path rules where they stand, for the robots.txt reader
-        self._last = 0  # the number of its last line
+        self.paths = bytearray()  # the path rules at their line numbers, for RobotsTxt.parse
+        self._last = 0  # the number of the last line in `paths`
 
     def add_path(self, number: int, line: bytes) -> None:
         self.paths += b"\n" * (number - self._last) + line
         self._last = number
 
     def add_directive(self, name: str, text: str) -> bool:
-        """Whether the value is one that the directive has; the strictest of several stands."""
+        """Keep the strictest value, and return whether the directive has this value."""
         ranked = robots2_value(name, text)
         if ranked[1] == "":
             return False
@@ -6828,7 +6828,7 @@ class Robots2Section:
 
 
 def robots2_agents(line: str) -> set[str]:
-    """The names in `[agent: …]`, lower-case and without versions; of any other header none."""
+    """Return the names in `[agent: …]`, lower-case and without versions; none of other headers."""
     header = ROBOTS2_HEADER.fullmatch(line)
     if header is None:
         return set()
@@ -6837,7 +6837,7 @@ def robots2_agents(line: str) -> set[str]:
 
 
 def robots2_chain_url(value: str) -> Optional[str]:
-    """The URL of a `chain` in the wire form, or None where it is none."""
+    """Return the URL of a `chain` in the wire form, or None if it is no URL."""
     if value.split() == [value]:
         with suppress(ValueError):
             return wire_url(value)
@@ -6845,15 +6845,15 @@ def robots2_chain_url(value: str) -> Optional[str]:
 
 
 class Robots2(NamedTuple):
-    """A robots2.txt as it concerns one agent category, or several merged along a chain."""
+    """The content of a robots2.txt for one agent category, or of a chain of files as one."""
 
     chain_id: str  # of the first `# meta: chain-id:` line, or ""
-    policy: dict[str, str]  # the global directives, overridden by those of our blocks
+    policy: dict[str, str]  # the global directives, overridden by those of blocks for us
     signals: dict[str, str]  # as written
     report_to: list[str]
     chain: Optional[str]  # the URL of the next file, in the wire form
     unknown: list[Robots2Line]
-    paths: tuple[RobotsTxt, ...]  # each of them may deny
+    paths: tuple[RobotsTxt, ...]  # path rules; each member may deny
 
     @classmethod
     def parse(
@@ -6862,18 +6862,18 @@ class Robots2(NamedTuple):
         category: str = ROBOTS2_CATEGORY,
         limit_bytes: int = MAX_ROBOTS_BYTES,
     ) -> Robots2:
-        """Reads at most `limit_bytes` of a robots2.txt, in linear time. Never raises.
+        """Parse at most `limit_bytes` of a robots2.txt, in linear time. Raises no exception.
 
-        A block is ours where it names our category or our product token; it ends at the next
-        header or `User-agent` line, and its path rules bind us besides those of the selected
-        group. What stands below any other header is nobody's. A line that the limit cuts is
-        dropped, and so is the `chain` of a file that goes on.
+        A block concerns us if its header names our category or our product token. It ends at the
+        next header or `User-agent` line, and its path rules hold in addition to those of the
+        selected group. Lines below other headers are ignored. A line that the limit cuts is
+        dropped, and so is the `chain` of a longer file.
         """
         lines = robots2_lines(body, limit_bytes)
         everyone, ours, nobody = (Robots2Section() for _ in range(3))
-        section = everyone  # of the lines that come next
+        section = everyone  # to which the next lines belong
         chain_id = ""
-        chain = None  # of the latest line
+        chain = None  # the URL, if the latest line is a `chain`
         signals: dict[str, str] = {}
         report_to: list[str] = []
         unknown: list[Robots2Line] = []
@@ -6881,7 +6881,7 @@ class Robots2(NamedTuple):
             line = raw.decode("utf-8", "replace").lstrip("\ufeff").strip()
             if not line:
                 continue
-            chain = None  # A `chain` that is not the last line is ignored.
+            chain = None  # only a `chain` in the last line counts
             if line.startswith("#"):
                 said = ROBOTS2_CHAIN_ID.fullmatch(line)
                 if said:
@@ -6901,7 +6901,7 @@ class Robots2(NamedTuple):
                     section = ours
                     section.add_path(number, b"User-agent: *")
                 else:
-                    section = nobody  # It is read like ours, and dropped.
+                    section = nobody  # is not used
             elif name == "chain":
                 chain = robots2_chain_url(value)
                 is_known = chain is not None
@@ -6911,7 +6911,7 @@ class Robots2(NamedTuple):
                 signals.setdefault(name, value)
             elif name == "report-to":
                 report_to.append(value)
-            else:  # a path rule, or its misspelling, which is for RobotsTxt to know
+            else:  # a path rule, or a misspelt one, as RobotsTxt decides
                 if "user-agent" in (found[0] for found in robots_lines(f"\n{line}")):
                     section = everyone  # a group of path rules ends a block
                 section.add_path(number, raw)
@@ -6931,7 +6931,7 @@ class Robots2(NamedTuple):
 
     @property
     def rate_interval(self) -> Optional[float]:
-        """Seconds between requests that `rate` asks for; None for none, and for 0: a denial."""
+        """Seconds between requests by `rate`; None without one, and for 0, which denies."""
         rate = self.policy.get("rate", "polite")
         if rate in ("polite", "0"):
             return None
@@ -6939,25 +6939,25 @@ class Robots2(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """About how many bytes of memory it takes, with all that it holds."""
+        """About how many bytes of memory this takes."""
         lines = [line.name + line.value for line in self.unknown]
         texts = (*self.policy.values(), *self.signals.values(), *self.report_to, *lines)
         return held_bytes(texts) + sum(paths.held_bytes for paths in self.paths)
 
     def path_rule(self, target: str) -> Optional[Rule]:
-        """The path rule that decides `target`: the first that denies, else that allows, or None."""
+        """Return the path rule that decides: the first that denies, else one that allows, or None."""
         rules = filter(None, [paths.match(target) for paths in self.paths])
         return min(rules, key=operator.attrgetter("allow"), default=None)
 
 
-SILENT_ROBOTS2 = Robots2("", {}, {}, [], None, [], ())  # of a site without a file
+SILENT_ROBOTS2 = Robots2("", {}, {}, [], None, [], ())  # for a site without a file
 
 
 def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
-    """Two files of a chain as one, which the specification leaves open.
+    """Merge two files of a chain. The specification does not say how.
 
-    The nearer file is the site's own word: what it states holds, and the chained file fills its
-    silence. Path rules add up: what either file denies is denied.
+    What the nearer file states holds, because it is the site's own; the chained file adds what the
+    nearer one does not mention. Path rules of both hold: what either file denies is denied.
     """
     return nearer._replace(
         policy={**chained.policy, **nearer.policy},
@@ -6970,16 +6970,16 @@ def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
 
 
 def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Optional[str]]:
-    """The files read so far, each with its URL, as one; and the URL to read next or None.
+    """Merge the files that were read so far, and return the URL to read next, or None.
 
-    At most three chained files count. The first that repeats an earlier one, by URL or by
-    `chain-id`, ends the chain and adds nothing.
+    At most three chained files count. A file that repeats an earlier one, by URL or by `chain-id`,
+    ends the chain and is ignored.
     """
     first_url, merged = files[0]
     seen = {canonical_url(first_url), merged.chain_id}
     for url, file in files[1 : ROBOTS2_MAX_CHAIN + 1]:
         key = canonical_url(url)
-        names = {key, file.chain_id or key}  # without an id it is known by its URL alone
+        names = {key, file.chain_id or key}  # a file without an id has only its URL
         if not seen.isdisjoint(names):
             return merged, None
         seen |= names
@@ -6990,10 +6990,10 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Option
 
 
 def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
-    """Whether `target`, an absolute URL or `path[?query]`, may be requested.
+    """Decide whether `target`, an absolute URL or `path[?query]`, may be requested.
 
-    Path rules decide first, then `crawl`, `read` and `rate`. "ask" stands until every directive
-    in `.ask` is permitted.
+    Path rules decide first, then `crawl`, `read` and `rate`. With "ask", every directive in `.ask`
+    has to be permitted first.
     """
     rule = robots2.path_rule(target)
     if rule is not None and not rule.allow:
@@ -7011,12 +7011,12 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
 
 
 def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
-    """Whether `target`, an absolute URL or `path[?query]`, may be used so ("quote", "train" …).
+    """Decide whether `target`, an absolute URL or `path[?query]`, may be used ("quote" …).
 
-    The reason begins with the stance in the specification's words, or "unstated". A URL that may
-    not be requested may not be used: then the ruling is the gate's refusal. "ask" stands until
-    every directive in `.ask` is permitted. ValueError: not a directive of robots2, since a
-    misspelt question must not look like silence.
+    The reason begins with the value in the specification's words, or with "unstated". A URL that
+    may not be requested may not be used: then the ruling is that of the gate. With "ask", every
+    directive in `.ask` has to be permitted first. Raises ValueError for an unknown directive, so
+    that a misspelt one is not taken for "unstated".
     """
     name = robots2_name(directive)
     if name not in ROBOTS2_DIRECTIVES:
@@ -7027,7 +7027,7 @@ def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
     if gate.decision == "denied":
         return gate
     reason = f"{printable(stance, 60)}: robots2.txt on {name}"
-    # What is unstated or free text permits nothing.
+    # Neither "unstated" nor free text permits anything.
     if stance not in ROBOTS2_PERMISSIONS or stance not in ROBOTS2_DIRECTIVES[name]:
         return Robots2Ruling("denied", reason)
     ask = gate.ask
@@ -7037,7 +7037,7 @@ def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
 
 
 def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
-    """The value of X-Agent-Identity. ValueError: the category could not stand in a header.
+    """Return the value of X-Agent-Identity. Raises ValueError if the category is no plain word.
 
     >>> robots2_identity()
     'Walsh-Research/1.2 (ai-researcher)'
@@ -7049,7 +7049,7 @@ def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
 
 
 def header_words(headers: Headers, wanted: str, separator: str) -> list[str]:
-    """All values of a header. Proxies join equal headers, so each value is split again."""
+    """Return all values of a header, split again where a proxy has joined several."""
     words: list[str] = []
     for name, value in headers:
         if name.lower() == wanted:
@@ -7058,7 +7058,7 @@ def header_words(headers: Headers, wanted: str, separator: str) -> list[str]:
 
 
 def parse_ask_answer(status: int, headers: Headers) -> AskAnswer:
-    """What an answer to the ask protocol grants. Only a 200 with one known decision permits."""
+    """Read an answer to the ask protocol. Only a 200 with exactly one known decision permits."""
     if status == 429:
         return AskAnswer("later", reason="HTTP 429, ask again later")
     if status != 200:
@@ -7069,7 +7069,7 @@ def parse_ask_answer(status: int, headers: Headers) -> AskAnswer:
     if said not in ("allow", "allow-once", "deny"):
         reason = f"X-Robots2-Decision is {said[:80]!r}, want allow, allow-once or deny"
         return AskAnswer("deny", reason=reason)
-    # No well-formed scope contains ", ". An empty scope stays: it must not turn site-wide.
+    # No valid scope contains ", ". An empty scope is kept, because none at all means the whole site.
     scopes = tuple(header_words(headers, "x-robots2-scope", ",[ \t]+"))
     return AskAnswer(
         decision=said,
@@ -7079,39 +7079,39 @@ def parse_ask_answer(status: int, headers: Headers) -> AskAnswer:
     )
 
 
-# Servers read these in more than one way: a broken escape, an escaped slash, backslash, control or
-# percent sign, raw unsafe octets; and some drop `;…` before they resolve dots.
+# What servers read in different ways: a broken escape, an escaped slash, backslash, control
+# character or percent sign, and raw unsafe octets. Some drop `;…` before they resolve dots.
 SCOPE_DOUBT = lazy_re(
     r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]|/(?:\.|%2e){1,2};"
 )
 
 
 def scope_form(path: str) -> str:
-    """A path or a scope in one spelling; "" where servers may differ in what it means."""
+    """Return a path or scope in normal form, or "" if servers may read it in different ways."""
     if not path.startswith("/") or SCOPE_DOUBT.search(path):
         return ""
     return robots_octets(path)
 
 
 def scope_matches(scope: str, path: str) -> bool:
-    """Whether a scope covers a path, segment by segment."""
+    """Return whether a scope covers a path. They are compared by segment."""
     pattern = scope_form(scope).split("/")
     segments = path.split("/", len(pattern) - 1)
     if len(segments) != len(pattern):
         return False
     if pattern[-1] == "*":
-        segments[-1] = "*"  # It covers everything below.
+        segments[-1] = "*"  # a last * covers everything below
     pairs = zip(pattern, segments)
     return all(wanted == segment or (wanted == "*" and segment) for wanted, segment in pairs)
 
 
 def scope_covers(scopes: Sequence[str], path: str) -> bool:
-    """Whether `path` (`path[?query]`) lies within one of an answer's scopes, in doubt no.
+    """Return whether one of an answer's scopes covers `path[?query]`; in doubt none does.
 
-    Without scopes the whole site does. A last `*` covers everything below, an inner `*` exactly
-    one segment, and one beside other characters is a plain one. A scope that ends otherwise
-    covers that one path, without a query; a malformed one covers nothing. Dot segments of the
-    path are resolved.
+    Without scopes the whole site is covered. A last `*` covers everything below, an inner `*`
+    exactly one segment, and a `*` beside other characters is literal. Any other scope covers that
+    one path, without a query; a malformed one covers nothing. Dot segments of the path are
+    resolved.
     >>> scope_covers(["/blog/*", "/u/*/public"], "/blog/2026/a?b")
     True
     >>> scope_covers(["/blog/*"], "/blog/../docs/")
@@ -9701,43 +9701,43 @@ def count_outcomes(outcomes: Iterable[str]) -> dict[str, int]:
 
 
 # === 20. MANY PROCESSES   R4a ================================================
-# Owns who works on which targets. Each worker process is an ordinary serial bot, and the cache
-# folder coordinates them all.
+# Deals the targets to worker processes. Each worker is an ordinary serial bot, and the cache folder
+# coordinates them.
 
-STATUS_TICK_SECONDS = 0.5  # between two looks of a status line at the clock
-MAX_JOBS = 64  # processes; each holds a blocklist of its own
-MAX_WINDOWS_JOBS = 60  # Windows waits for no more than 62 pipes at once
-PARENT_LOOK_SECONDS = 0.5  # how soon at the latest a worker sees that its parent is gone
+STATUS_TICK_SECONDS = 0.5  # between two updates of a status line
+MAX_JOBS = 64  # processes; each holds a copy of the blocklist
+MAX_WINDOWS_JOBS = 60  # Windows cannot wait for more than 62 pipes at once
+PARENT_LOOK_SECONDS = 0.5  # between two checks of a worker whether its parent is alive
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Finding(NamedTuple):
-    """What a bot found out about one target."""
+    """A result for one target."""
 
     target: str  # as asked
-    value: Any  # a Result, a Decision or a Source; None where there is nothing new to show
-    is_last: bool = True  # nothing more comes of this target
+    value: Any  # a Result, a Decision or a Source; None: only the status line is to be updated
+    is_last: bool = True  # nothing more follows for this target
 
 
 Findings = Generator[Finding, None, None]
 
 
 class Assignment(NamedTuple):
-    """What is wanted of many targets; it crosses to a worker process."""
+    """A task for one bot. It is sent to worker processes."""
 
     mode: str  # "run", "check" or "discover"
     urls: Sequence[str]
     min_age: float = 0.0  # R8: seconds
     keeps_bodies: bool = True
-    is_anew: bool = False  # no validators are sent
-    adopts: bool = True  # R7: false in a worker, whose parent adopts what was read
+    is_anew: bool = False  # send no validators
+    adopts: bool = True  # R7: store validators; false in a worker, whose parent stores them
 
 
 def findings_of(bot: Bot, assignment: Assignment, jobs: int = 1) -> Findings:
-    """A Finding each as it is done, by this process, or by `jobs` that work for it.
+    """Yield Findings as they are made, by this process or by `jobs` worker processes.
 
-    They all end when the generator is closed. `bot.requests` and `bot.blocklist_was_missed` count
-    what they did too. ValueError, at once: there cannot be so many.
+    The workers end when the generator is closed. `bot.requests` and `bot.blocklist_was_missed`
+    include what they did. Raises ValueError at once if there cannot be so many.
     """
     if jobs == 1:
         return MODE_FINDINGS[assignment.mode](bot, assignment)
@@ -9748,7 +9748,7 @@ def findings_of(bot: Bot, assignment: Assignment, jobs: int = 1) -> Findings:
 def results_of_processes(
     bot: Bot, urls: Iterable[str], min_age: float, is_anew: bool, jobs: int
 ) -> Iterator[Result]:
-    """Yields what `Bot.run` does with one process. ValueError: it cannot, and says so at once."""
+    """Yield the Results of `Bot.run` with many processes. Raises ValueError at once."""
     assignment = Assignment("run", list(map(str, urls)), min_age, is_anew=is_anew)
     return values_of(findings_of(bot, assignment, jobs))
 
@@ -9760,7 +9760,7 @@ def values_of(findings: Findings) -> Iterator[Any]:
                 yield finding.value
 
 
-# --- What a bot itself finds, in whatever process, one target after the other --
+# --- The findings of one bot ---------------------------------------------------
 
 
 def run_findings(bot: Bot, assignment: Assignment) -> Findings:
@@ -9784,7 +9784,7 @@ def check_findings(bot: Bot, assignment: Assignment) -> Findings:
 
 def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
-        # A loop's variable would keep the items while the next source is asked for.
+        # The variable of a loop would keep the items while the next source is requested.
         yield from map(partial(Finding, url, is_last=False), bot.discover(url, assignment.min_age))
         yield Finding(url, None)
 
@@ -9793,7 +9793,7 @@ MODE_FINDINGS = {"run": run_findings, "check": check_findings, "discover": disco
 
 
 def lost_findings(bot: Bot, mode: str, urls: Iterable[str], reason: str) -> Findings:
-    """Says of each target that it failed, since no worker is there for it."""
+    """Yield a failure for each target of a worker that ended or could not be started."""
     for url in urls:
         result = bot.unasked("failed", url, reason)
         source = Source("none", url, target=url, result=result)
@@ -9807,10 +9807,10 @@ def lost_findings(bot: Bot, mode: str, urls: Iterable[str], reason: str) -> Find
 def work(
     assignment: Assignment, settings: dict[str, Any], failed_at: float, parent: Connection
 ) -> None:
-    """The life of a worker process: a bot, whose parent reads what it finds."""
+    """Run a worker process: one bot, which sends its findings to the parent."""
     import threading
 
-    # Ctrl-C reaches each process of a terminal's group; the parent alone answers it.
+    # The terminal sends Ctrl-C to all processes of its group. Only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
@@ -9825,20 +9825,20 @@ def work(
         bot.merge_progress(0, failed_at)
         for finding in findings_of(bot, assignment):
             tell("finding", (finding, bot.progress()))
-            parent.recv_bytes()  # The next target is begun when this one was read.
-    except Exception as error:  # noqa: BLE001 - its targets are told as failed, without a traceback
-        with suppress(OSError):  # The parent reads no more.
+            parent.recv_bytes()  # The parent has shown this finding.
+    except Exception as error:  # noqa: BLE001 - the parent reports the targets as failed
+        with suppress(OSError):  # the parent is gone
             tell("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
         sys.exit(1)
 
 
 def end_with_parent() -> None:
-    """Ends this process, be it in mid-request, when its parent is gone."""
+    """End this process when its parent is gone, even in the middle of a request."""
     import multiprocessing
 
     number = os.getppid()
     parent: Any = multiprocessing.parent_process()
-    # Other processes may hold copies of the pipe by which the parent's end is seen.
+    # is_alive() watches a pipe. A process that inherited a copy of it keeps the pipe open.
     while parent.is_alive() and os.getppid() == number:
         parent.join(PARENT_LOOK_SECONDS)
     os._exit(1)
@@ -9848,22 +9848,22 @@ def end_with_parent() -> None:
 
 
 class Worker(NamedTuple):
-    """A worker process, as its parent knows it."""
+    """What the parent knows of a worker process."""
 
     process: BaseProcess
     unfinished: collections.Counter[str]  # targets
 
 
-Workers = dict["Connection", Worker]  # by the parent's end of the pipe
-RUNNING_WORKERS: dict[int, Workers] = {}  # of each generator of this process that is not closed
+Workers = dict["Connection", Worker]  # the key is the parent's end of the pipe
+RUNNING_WORKERS: dict[int, Workers] = {}  # those of each open generator of this process
 
 
 def forget_workers() -> None:
-    """After fork: the worker processes are the parent's, and no concern of the child's."""
+    """Forget the workers in a forked child, because they belong to its parent."""
     for workers in RUNNING_WORKERS.values():
         import multiprocessing.process
 
-        # At the end of a process multiprocessing ends those that this set has, the parent's too.
+        # At exit multiprocessing terminates the processes in this set, which is a copy here.
         children: set[BaseProcess] = getattr(multiprocessing.process, "_children", set())
         for connection, worker in workers.items():
             children.discard(worker.process)
@@ -9877,18 +9877,18 @@ if hasattr(os, "register_at_fork"):
 
 
 def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
-    """R4a: starts worker processes, yields what they find, and ends them with this generator."""
+    """R4a: start worker processes, yield their findings, and end them with the generator."""
     from multiprocessing.connection import wait
 
     urls = assignment.urls
     count = min(jobs, MAX_WINDOWS_JOBS) if sys.platform == "win32" else jobs
     shares = split_by_host(filter(host_of, urls), count, partial(queue_of, bot))
-    if not shares or not bot.share_memory():  # no request comes of it, or nobody can share
+    if not shares or not bot.share_memory():  # no host, or no folder to share
         yield from findings_of(bot, assignment)
         return
     no_urls = list(itertools.filterfalse(host_of, urls))
     yield from findings_of(bot, assignment._replace(urls=no_urls))
-    failed_at = bot.refresh_blocklist()  # R10: the parent asks once for all of them
+    failed_at = bot.refresh_blocklist()  # R10: once, for all workers
     workers: Workers = {}
     RUNNING_WORKERS[id(workers)] = workers
     try:
@@ -9899,15 +9899,15 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
                 try:
                     start_worker(bot, task, failed_at, workers)
                 except OSError as error:
-                    wanted = "raise `ulimit -n` and `-u`, or want fewer --jobs"
+                    wanted = "want fewer jobs, or a higher `ulimit -n` and `-u`"
                     reason = f"no process for it ({error.strerror or error}), {wanted}"
                     lost += lost_findings(bot, task.mode, share, reason)
         yield from lost
         while workers:
             ready = wait(list(workers), STATUS_TICK_SECONDS)
-            for connection in filter(workers.__contains__, ready):  # a forked child has none
+            for connection in filter(workers.__contains__, ready):  # none in a forked child
                 yield from receive(bot, assignment.mode, workers, connection)
-            yield Finding("", None, is_last=False)  # so that a status line goes on
+            yield Finding("", None, is_last=False)  # updates the status line
     finally:
         RUNNING_WORKERS.pop(id(workers), None)
         for worker in workers.values():
@@ -9918,7 +9918,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
 
 
 def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: Workers) -> None:
-    """Adds a process for the task to `workers`, by our end of its pipe. OSError: none can be had."""
+    """Start a process for the task and add it to `workers`. Raises OSError if it cannot start."""
     context = worker_context()
     ours, theirs = context.Pipe()
     arguments = task, bot.worker_settings(), failed_at, theirs
@@ -9929,11 +9929,11 @@ def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: Workers)
 
 
 def receive(bot: Bot, mode: str, workers: Workers, connection: Any) -> Findings:
-    """Reads what a worker says next; what one that has ended left undone has failed."""
+    """Handle the next message of a worker. The open targets of one that has ended have failed."""
     process, unfinished = workers[connection]
     try:
         kind, value = connection.recv()
-    except (EOFError, OSError):  # all that it sent was read before
+    except (EOFError, OSError):  # the worker has ended, and all its messages were read
         del workers[connection]
         connection.close()
         process.join()
@@ -9951,13 +9951,13 @@ def receive(bot: Bot, mode: str, workers: Workers, connection: Any) -> Findings:
         unfinished[finding.target] -= finding.is_last
         yield finding
         if mode == "run":
-            bot.adopt(finding.value)  # R7: the caller came back, so it has read the Result.
-        with suppress(OSError):  # The worker has ended meanwhile.
+            bot.adopt(finding.value)  # R7: the caller has processed the Result
+        with suppress(OSError):  # the worker has ended
             connection.send_bytes(b"")
 
 
 def host_of(url: str) -> str:
-    """Gives the key of a target's pace; "" where it is no URL."""
+    """Return the host key of a target, or "" if it is no URL."""
     try:
         return host_key(wire_url(url))
     except ValueError:
@@ -9965,7 +9965,7 @@ def host_of(url: str) -> str:
 
 
 def queue_of(bot: Bot, url: str) -> str:
-    """Names the host where a target queues: its own, or the one at which a hop was put off."""
+    """Return the host at which a target waits: its own, or that of the redirect it waits at."""
     way = way_of(bot.sources.load(canonical_url(wire_url(url))), bot.now())
     return host_key(way.urls[-1]) if way.urls else host_of(url)
 
@@ -9973,9 +9973,10 @@ def queue_of(bot: Bot, url: str) -> str:
 def split_by_host(
     urls: Iterable[str], count: int, host_of: Callable[[str], str] = host_of
 ) -> list[list[str]]:
-    """At most `count` lists of URLs, all of a host's in one of them, of about the same lengths.
+    """Deal URLs to at most `count` lists of about the same length, each host to one list.
 
-    For as many processes or machines: pace is kept by host (R4a). What is no URL counts as a host.
+    Each list is for one process or machine, since pace is kept by host (R4a). Targets that are no
+    URLs count as one host.
     """
     by_host: dict[str, list[str]] = {}
     for url in urls:
@@ -9987,12 +9988,12 @@ def split_by_host(
 
 
 def worker_context() -> Any:
-    """Lets processes start by fork, which is cheap, where that is safe, and anew elsewhere."""
+    """Return the way to start processes: fork, which is cheap, if that is safe, else spawn."""
     import multiprocessing
 
     if sys.platform.startswith("linux"):
         with suppress(OSError):
-            # A lock that another thread holds would stay locked in a fork.
+            # With more threads, a lock that another one holds would stay locked in the child.
             if len(os.listdir("/proc/self/task")) == 1:
                 return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
@@ -10000,9 +10001,9 @@ def worker_context() -> Any:
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Ctrl-C and SIGTERM come when the block has ended.
+    """Delay Ctrl-C and SIGTERM until the block has ended.
 
-    A worker that is started in it is born with the hold, and lifts it once it knows what to do.
+    A worker inherits the blocked signals, and unblocks them when its handlers are set.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -10015,7 +10016,7 @@ def signals_held_back() -> Iterator[None]:
 
 
 def check_jobs(jobs: int, options: Options) -> None:
-    """Raises ValueError where there cannot be so many processes, or they cannot have an option."""
+    """Raise ValueError if there cannot be so many processes, or if an option excludes them."""
     if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
         raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
     if sys.platform in WEBASSEMBLY:
@@ -10802,10 +10803,10 @@ class McpServer(SystemClock):
 
 
 # === 22. REPORT ===============================================================
-# A publisher who asks gets a page: when each host was asked, and why what was refused. It is drawn
-# from the fields of results, and no reason is read. Every foreign string is escaped.
+# A page for publishers: when each host was requested, and what was refused and why. It is made from
+# the fields of results, and reasons are shown but not parsed. Every foreign string is escaped.
 
-MAX_REPORT_ROWS = 500  # of each list and drawing; browsers stall at a million
+MAX_REPORT_ROWS = 500  # of each list and drawing; a browser cannot show a million
 REPORT_PAGE = f"""\
 <!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -10841,42 +10842,42 @@ svg {{ display: block; width: 100%; height: 18px; overflow: visible; }}
 <p>The bot is <a href="{ORIGIN}/bot/">Walsh-Research</a>. Its requests say
 <code>{USER_AGENT}</code>. To opt out, put <code>User-agent: {UA_TOKEN}</code> and below it
 <code>Disallow: /</code> into your robots.txt, or do as <a href="{ORIGIN}/bot/">its page</a> says;
-the <a href="{ORIGIN}{BLOCKLIST_PATH}">list of those who have opted out</a> is public.</p>
+the <a href="{ORIGIN}{BLOCKLIST_PATH}">opt-out list</a> is public.</p>
 <h2>Requests by host</h2>
 <p>Each mark is a request, on one axis of time: <b class="target">&#9679;</b> a page,
 <b class="policy">&#9679;</b> robots.txt or another policy document, <b class="trouble">&#9679;</b>
 an answer of 400 and above, or none. The gap is that of the two closest requests for pages,
-redirects and retries among them, beside what robots.txt asked for at the time.</p>
+redirects and retries included, and behind it stands what robots.txt asked for at that time.</p>
 <table class="hosts"><tr><th>host<th>requests<th>gap<th>when</tr>
 $hosts
 </table>
 <h2>What was not read, and why</h2>
 <table class="reasons">
-<tr><th>outcome<th>gate or status<th>host<th>targets<th>why (of the first)<th>the first</tr>
+<tr><th>outcome<th>gate or status<th>host<th>targets<th>reason of the first<th>the first</tr>
 $reasons
 </table>
 <h2>Each request</h2>
 $requests
 <h2>Words</h2>
 <dl>
-<dt>fetched</dt><dd>The page was asked for and read. Nothing of it is kept.</dd>
-<dt>unchanged</dt><dd>The page was asked for, and had not changed since the last time.</dd>
-<dt>denied</dt><dd>A rule forbids it. The page was not asked for.</dd>
-<dt>deferred</dt><dd>It was too early. The page may be asked for later.</dd>
-<dt>skipped</dt><dd>The page was asked for a short while ago, or stands in the list twice.</dd>
-<dt>failed</dt><dd>There was no answer, or none that can be used.</dd>
-<dt>R3</dt><dd>The owner has opted out: the host is on the list that all of these bots obey.</dd>
+<dt>fetched</dt><dd>The page was requested and read. Nothing of it is kept.</dd>
+<dt>unchanged</dt><dd>The page was requested, and had not changed since the last time.</dd>
+<dt>denied</dt><dd>A rule forbids the request. The page was not requested.</dd>
+<dt>deferred</dt><dd>It was too early. The page may be requested later.</dd>
+<dt>skipped</dt><dd>The page was requested a short while ago, or was named twice.</dd>
+<dt>failed</dt><dd>There was no answer, or no usable one.</dd>
+<dt>R3</dt><dd>The owner has opted out: the host is on the opt-out list.</dd>
 <dt>address</dt><dd>The address of the host is not public.</dd>
 <dt>R2</dt><dd>The robots.txt of the site decides this.</dd>
 <dt>robots2</dt><dd>The robots2.txt of the site decides this.</dd>
 <dt>R4</dt><dd>The pace of the host: a second between requests, or what Crawl-delay asks for.</dd>
-<dt>R5</dt><dd>The host has trouble (429, 503 or no answer), and is left alone for a while.</dd>
+<dt>R5</dt><dd>The host answered 429 or 503, or did not answer, and is left alone for a while.</dd>
 </dl></body></html>
 """
 
 
 def in_one_line(parts: Iterable[object]) -> str:
-    """Joins the parts that say something."""
+    """Join the parts that are not empty."""
     return ", ".join(map(str, filter(None, parts)))
 
 
@@ -10886,33 +10887,33 @@ def counted(count: int, noun: str) -> str:
 
 
 class ReportedRequest(NamedTuple):
-    """A request as a result tells it."""
+    """A request of a reported result."""
 
     at: float  # Unix seconds
-    style: str  # of its mark
+    style: str  # of its mark in the drawing
     line: str
 
 
 class Report:
-    """What results say of a run, gathered one by one, and then a page."""
+    """Gathers the results of a run, and draws a page of them."""
 
     def __init__(self) -> None:
         self.outcomes: collections.Counter[str] = collections.Counter()
-        self.unread = 0  # lines that are no results
-        # By host: its requests, and when each one for a target left, with the pace that its line
-        # knew.
+        self.unread = 0  # number of lines that are no results
+        # By host: all requests; and for each request for a target its time and the pace that was
+        # asked for then.
         self.requests: dict[str, list[ReportedRequest]] = collections.defaultdict(list)
         self.starts: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
-        # By outcome, gate, host and reason: a row of the table, whose fourth cell counts targets.
+        # By outcome, gate, host and reason: a row of the table. Its fourth cell counts targets.
         self.reasons: dict[Any, list[Any]] = {}
 
     def add_line(self, line: str) -> None:
-        """Takes a line of `--json`."""
+        """Add a line of `--json`."""
         import json
 
         try:
             self._add(json.loads(line))
-        except Exception:  # noqa: BLE001 - whatever it is, it is no result
+        except Exception:  # noqa: BLE001 - the line is no result
             self.unread += 1
 
     def _add(self, result: Mapping[str, Any]) -> None:
@@ -10924,7 +10925,7 @@ class Report:
             self.requests[host].append(reported)
             if request["kind"] == "target":
                 pace = MIN_REQUEST_INTERVAL
-                if host == asked_host:  # else the line has the Crawl-delay of another host
+                if host == asked_host:  # else crawl_delay is that of another host
                     pace = max(pace, as_number(result["crawl_delay"]))
                 self.starts[host].append((reported.at, pace))
         self.outcomes[outcome] += 1
@@ -10932,13 +10933,13 @@ class Report:
             gate = result["gate"] or result["status"] or "-"
             reason = result["reason"]
             row = [outcome, gate, asked_host, 0, reason, result["url"]]
-            if result["retry_at"]:  # Each reason tells another time, and all of them are one row.
+            if result["retry_at"]:  # reasons differ in their times; they share a row
                 reason = ""
             row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
             row[3] += 1
 
     def page(self) -> str:
-        """Draws one file in ASCII, with no script and nothing from elsewhere."""
+        """Return the page: one file in ASCII, without scripts and external resources."""
         from string import Template
 
         hosts = sorted(self.requests, key=lambda host: -len(self.requests[host]))
@@ -10949,7 +10950,7 @@ class Report:
         if times:
             summary.append(f"the first request on {iso_utc(first)}, the last on {iso_utc(last)}")
         if self.unread:
-            summary.append(f"{counted(self.unread, 'line')} of the file told no result")
+            summary.append(f"{counted(self.unread, 'line')} of the file had no result")
         reasons = [list(map(escaped, row)) for row in self.reasons.values()]
         rows = [self.host_row(host, first, last) for host in hosts]
         lists = map(self.request_list, hosts[:MAX_REPORT_ROWS])
@@ -10978,20 +10979,20 @@ class Report:
         return [escaped(host), str(len(requests)), self.closest(host), f"{drawing}</svg>"]
 
     def closest(self, host: str) -> str:
-        """Tells the closest of two requests for targets, beside the pace that robots.txt asked for by then."""
+        """Describe the gap that falls short of its pace most, or exceeds it least."""
         starts = sorted(self.starts[host])
         gaps = [(at - before - pace, pace) for (before, _), (at, pace) in zip(starts, starts[1:])]
         if not gaps:
             return "-"
         spare, pace = min(gaps)
         style = "good"
-        if spare < -0.002:  # times have whole milliseconds
+        if spare < -0.002:  # times are rounded to milliseconds
             style = "bad"
         return f'<span class="{style}">{spare + pace:.2f} s</span> of {pace:g} s'
 
 
 def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
-    """Reads an entry of `requests` in JSON; raises where it is none."""
+    """Read an entry of `requests` in JSON. Raises an exception if it is none."""
     from datetime import datetime
 
     kind = request["kind"]
@@ -11009,7 +11010,7 @@ def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
 
 
 def html_table(rows: Sequence[Sequence[str]]) -> str:
-    """The rows of a table, of cells that are HTML already."""
+    """Return the rows of a table. The cells are HTML."""
     shown = list(rows[:MAX_REPORT_ROWS])
     if len(rows) > len(shown):
         shown.append([f"and {len(rows) - len(shown)} more"])
@@ -11018,7 +11019,7 @@ def html_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def escaped(value: object) -> str:
-    """Gives it as text of a page: one line, of which nothing is markup."""
+    """Return a value as one line of text for HTML, without markup."""
     line = printable(str(value), 500)
     return escape(line)
 
