@@ -6828,7 +6828,7 @@ class Robots2Section:
 
 
 def robots2_agents(line: str) -> set[str]:
-    """Return the names in `[agent: …]`, lower-case and without versions; none of other headers."""
+    """Return the names in `[agent: …]`, lower-case, without versions; none of other headers."""
     header = ROBOTS2_HEADER.fullmatch(line)
     if header is None:
         return set()
@@ -6945,7 +6945,7 @@ class Robots2(NamedTuple):
         return held_bytes(texts) + sum(paths.held_bytes for paths in self.paths)
 
     def path_rule(self, target: str) -> Optional[Rule]:
-        """Return the path rule that decides: the first that denies, else one that allows, or None."""
+        """Return the path rule that decides: one that denies, else one that allows, or None."""
         rules = filter(None, [paths.match(target) for paths in self.paths])
         return min(rules, key=operator.attrgetter("allow"), default=None)
 
@@ -7069,7 +7069,7 @@ def parse_ask_answer(status: int, headers: Headers) -> AskAnswer:
     if said not in ("allow", "allow-once", "deny"):
         reason = f"X-Robots2-Decision is {said[:80]!r}, want allow, allow-once or deny"
         return AskAnswer("deny", reason=reason)
-    # No valid scope contains ", ". An empty scope is kept, because none at all means the whole site.
+    # No valid scope contains ", ". An empty one is kept, because no scope means the whole site.
     scopes = tuple(header_words(headers, "x-robots2-scope", ",[ \t]+"))
     return AskAnswer(
         decision=said,
@@ -7127,10 +7127,10 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
 
 
 # === 18. BOT   R9, robots2 ===================================================
-# Owns the public face: what an answer says, discover, and the gate of robots2.
+# The public interface: metadata of answers, discover, the gate of robots2, and module functions.
 
-# What a user calls; the value tuples that come of it are public too, and would fill `help`.
-# Part I alone has none, so that `import *` of it gives what it has.
+# What a user calls. The value tuples that these return are public too, but would fill `help`.
+# Part I has no `__all__`, so that `import *` works if it is used alone.
 __all__ = [
     "fetch",
     "run",
@@ -7187,22 +7187,22 @@ __all__ = [
     "USER_AGENT",
 ]
 
-# robots2: an "allow" is cached for no more than 24 hours
+# robots2: an "allow" may be cached for at most 24 hours
 ROBOTS2_ASK_TTL_SECONDS = 86400
 
 
 class Source(NamedTuple):
-    """One way in which a site offers structured content. R9"""
+    """One structured form of the content of a site.  R9"""
 
     kind: Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
     url: str
-    # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
+    # FeedItem, Link, LlmsLink or SitemapEntry; empty if the source is only listed.
     items: Sequence[Any] = ()
     title: str = ""
     warning: str = ""
-    target: str = ""  # as asked, for which it was found
-    result: Optional[Result] = None  # where the source gave nothing: what became of it
-    no_ai_input: bool = False  # as of a Result
+    target: str = ""  # the target for which the source was found
+    result: Optional[Result] = None  # if the source gave nothing: the result of its request
+    no_ai_input: bool = False  # as in a Result
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -7213,9 +7213,9 @@ AI_INPUT_WARNING = "Content-Signal ai-input=no: not to be handed to a model"
 
 
 class Robots2Store(RobotsStore):
-    """What is held of robots2.txt files, by URL; kept, and kept current, like robots.txt.
+    """The robots2.txt files, by URL, stored and refreshed like robots.txt.
 
-    A site has its own, and at most three further ones to which that is chained.
+    A site has its own file, and at most three more along its chain.
     """
 
     kind = entry_kind = "robots2"
@@ -7230,15 +7230,15 @@ class Robots2Store(RobotsStore):
         PolicyStore.fail(self, job, ending, trouble)
 
     def rules_of(self, site: str) -> Robots2:
-        """What is held of a site's files as one. Copies stand, though not for ever."""
+        """Return the stored files of a site as one. Stale copies count, but not for ever."""
         return self.chain_of(site)[0]
 
     def chain_of(self, site: str, job: Job | None = None) -> tuple[Robots2, Need]:
-        """And what has to come before a job may rely on them, each file behind every gate."""
+        """Return the files as one, and what a job needs first. Each file passes every gate."""
         files: list[tuple[str, Robots2]] = []
         rules = SILENT_ROBOTS2
         url: str | None = robots2_url(site)
-        while self._variant and url is not None:  # without a category it is off
+        while self._variant and url is not None:  # without a category robots2 is off
             need = None if job is None else self.need(job, url)
             held = self.held_of(url)
             if need is not None or held.value is None or is_lost_for_good(held, self._now()):
@@ -7253,9 +7253,9 @@ def robots2_url(site: str) -> str:
 
 
 class AnswerStore(PolicyStore):
-    """The answers to robots2's questions, by site and directive with a blank between them.
+    """The answers of the ask protocol, by site and directive with a space between them.
 
-    An allow or a deny holds for a day, else it is minutes; an allow-once is for one request.
+    An allow or a deny holds for a day, anything else for minutes. An allow-once is for one request.
     """
 
     kind = entry_kind = "ask"
@@ -7275,7 +7275,7 @@ class AnswerStore(PolicyStore):
         return bool(held.value.cacheable) or held.failures > 0
 
     def read(self, job: Job, ending: Ending) -> Held:
-        """The ask protocol: HEAD, itself behind blocklist, robots.txt and pace."""
+        """Read an answer of the ask protocol. Its HEAD request passed R3, R2 and R4."""
         answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
         said = ending.answer
         if ending.refusal is None and isinstance(said, Response):
@@ -7291,7 +7291,7 @@ class AnswerStore(PolicyStore):
         return Held(retry_at=retry_at, failures=failures, data=answer._asdict(), value=answer)
 
     def use_up(self, site: str) -> None:
-        """What was said for one request of the site holds for no other."""
+        """Drop the allow-once answers of a site, since a request has used them."""
         for directive in ROBOTS2_DIRECTIVES:
             key = f"{site} {directive}"
             held = self._held.get(key, UNKNOWN)
@@ -7307,13 +7307,13 @@ BOT_KINDS = {
 }
 
 
-LLMS_KINDS = ("markdown", "text", "other")  # of media; what servers say of an llms.txt
+LLMS_KINDS = ("markdown", "text", "other")  # media kinds under which servers send an llms.txt
 
 
 def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
-    """R6, R9: the metadata of a body by what the server says it is.
+    """Return the metadata of a body, by its Content-Type.  R6 R9
 
-    That is markdown, an llms.txt, a feed, or the head of a page.
+    The body may be Markdown, an llms.txt, a feed, or a page, of which the head is read.
     """
     kind = media_kind(content_type)
     readable, warning = cut_for_reading(body)
@@ -7335,7 +7335,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
 
 
 def words_of_page(result: Result) -> str:
-    """The words of a Result in HTML, as far as it is read."""
+    """Return the words of a Result in HTML."""
     readable, _ = cut_for_reading(result.body)
     return page_text(decode_body(readable, result.content_type), result.final_url)
 
@@ -7343,7 +7343,7 @@ def words_of_page(result: Result) -> str:
 def read_feed_metadata(
     body: bytes, kind: str, content_type: str, base_url: str, warnings: list[str]
 ) -> Reading:
-    """R9: of a feed; nothing of another document in XML or JSON."""
+    """Return the metadata of a feed, or none of other documents in XML or JSON.  R9"""
     try:
         feed = parse_feed(body, content_type, base_url)
     except ValueError as error:
@@ -7358,7 +7358,7 @@ def read_feed_metadata(
 
 
 def wants_structured(url: str, status: int, headers: Headers) -> bool:
-    """Whether a body is read for `discover`: what R6 reads, and gzip as sitemaps come in it."""
+    """Whether `discover` reads a body: what R6 reads, and gzip, in which sitemaps come."""
     media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
     is_archive = re.fullmatch(archive, media_type) is not None
@@ -7374,9 +7374,9 @@ class Bot(Fetcher):
     `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4). `robots2` is True or an
     agent category; `tag` "ORG/REPO[@SHA]" (R13); `reader` names who reads, to whom alone the
     validators of a body belong (R7); `interactive` is for a person at a prompt
-    (spec 1.1) and alone permits `robots_mode` "report_only" and "ignore". `transport` and `clock`,
-    and `rand`, `warn` and `trace`, are for tests, simulations and commands.
-    ValueError: an argument that would break a promise.
+    (spec 1.1), and only with it `robots_mode` may be "report_only" or "ignore". `transport` and
+    `clock`, and `rand`, `warn` and `trace`, are for tests, simulations and commands.
+    Raises ValueError if an argument would break a promise.
     """
 
     kinds = BOT_KINDS
@@ -7404,26 +7404,26 @@ class Bot(Fetcher):
     ) -> None:
         given: dict[str, Any] = dict(locals())
         options = Options(**{name: given[name] for name in Options._fields})
-        self.requests = 0  # that left, of any kind
+        self.requests = 0  # number of requests that left, of any kind
         self._category = self._identity = ""
         if robots2 is not False:
             self._category = ROBOTS2_CATEGORY if robots2 is True else robots2
-            self._identity = robots2_identity(self._category)  # ValueError: it cannot be announced
+            self._identity = robots2_identity(self._category)  # raises ValueError
         super().__init__(options)
         self._robots2 = Robots2Store(self.limiter, self.warn, self._category)
         self._answers = AnswerStore(self.limiter, self.warn, self._category)
 
-    # --- How far it is ----------------------------------------------------
+    # --- State ------------------------------------------------------------
 
     @property
     def blocklist_size(self) -> int:
-        """Entries of the list that is in force; 0 also where none was ever adopted."""
+        """Number of entries of the blocklist in force; 0 if none was ever adopted."""
         blocklist = self._blocklist.held.value
         return 0 if blocklist is None else len(blocklist)
 
     @property
     def blocklist_was_missed(self) -> bool:
-        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
+        """Whether the blocklist failed and none was ever adopted, so that R3b opened the gate."""
         return self._blocklist.held.value is None and self._blocklist.failed_at > NEVER
 
     # --- Many processes ---------------------------------------------------
@@ -7431,16 +7431,16 @@ class Bot(Fetcher):
     def run(
         self, urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1, fresh: bool = False
     ) -> Iterator[Result]:
-        """Many targets, each host at its own pace and no host waiting for another.
+        """Fetch many targets, each host at its own pace, and yield each Result as it is done.
 
-        Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
-        asked for less than `min_age` seconds ago is skipped (R8). What a Result says is remembered
-        when its caller comes back for the next one; `fresh=True` asks without validators. `jobs`
-        processes, 1 to 64, share the hosts, each of them serial (R4, R4a); a Bot in memory then
-        keeps a temporary folder.
-        ValueError: `jobs` is no such number, or a `transport` or `clock` was handed in.
+        Targets are de-duplicated by canonical URL (R7), and a source that was requested less than
+        `min_age` seconds ago is skipped (R8). Validators are stored when the caller asks for the
+        next result, because only then has it processed this one; `fresh=True` sends none. `jobs`
+        processes, 1 to 64, share the hosts, each of them serial (R4, R4a); a Bot without a cache
+        folder then uses a temporary one.
+        Raises ValueError for another `jobs`, or if a `transport` or `clock` was given.
         """
-        self._warned.clear()  # what one run said, the next says again
+        self._warned.clear()  # each run gives its warnings again
         if isinstance(urls, str):
             urls = [urls]
         if jobs == 1:
@@ -7448,16 +7448,16 @@ class Bot(Fetcher):
         return results_of_processes(self, urls, min_age, fresh, jobs)
 
     def worker_settings(self) -> dict[str, Any]:
-        """The arguments of a Bot in another process that works for this one."""
+        """Return the arguments for the Bot of a worker process."""
         settings = self.options._asdict()
         for name in ("transport", "clock", "rand", "warn", "trace"):
             del settings[name]
         return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
 
     def share_memory(self) -> str:
-        """The folder by which other processes know what this one does, be it a temporary one.
+        """Return the folder that other processes share with this one, if need be a temporary one.
 
-        "" where none can be written.
+        It is "" if no folder can be written.
         """
         folder = self._cache.folder
         if folder is not None:
@@ -7474,24 +7474,24 @@ class Bot(Fetcher):
         return folder
 
     def refresh_blocklist(self) -> float:
-        """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
+        """Refresh the blocklist if it is stale, and return when that failed last.  R10"""
         self._decision(f"{self.origin}/", [self._blocklist_gate])
         return self._blocklist.failed_at
 
     def progress(self) -> tuple[int, float]:
-        """For `merge_progress` in another process: what is new since the last call."""
+        """Return what is new since the last call, for `merge_progress` in another process."""
         requests, self.requests = self.requests, 0
         return requests, self._blocklist.failed_at
 
     def merge_progress(self, requests: int, failed_at: float) -> None:
-        """What another process did: requests, and when it asked for the blocklist in vain."""
+        """Add the requests of another process, and the time when its blocklist failed."""
         self.requests += requests
         self._blocklist.take_failure(failed_at)
 
     # --- Readings ---------------------------------------------------------
 
     def read_body(self, job: Job, answer: Response) -> Reading:
-        """R6, R9: what it is called, what it links to in structured forms, what it asks of us."""
+        """Return title, structured links and robots directives of an answer.  R6 R9"""
         content_type = header_value(answer.headers, "content-type")
         reading = read_metadata(answer.body, content_type, job.wire) if answer.body else Reading()
         directives, cautions = robots_directives(answer.headers, reading.robots_directives)
@@ -7502,26 +7502,26 @@ class Bot(Fetcher):
         return reading._replace(robots_directives=directives, warnings=warnings)
 
     def probe(self, url: str) -> Result:
-        """As fetch, with one retry where there is no HTTP answer: for the self-test's fixtures."""
+        """Fetch a fixture of the self-test: without an HTTP answer it is retried once."""
         return self._result_of(url, kind="fixture")
 
     def discover(self, url: str, min_age: float = 0.0) -> Iterator[Source]:
-        """The structured forms of a source, in R9's order: a feed, markdown, llms.txt.
+        """Yield the structured forms of a source, in R9's order: a feed, markdown, llms.txt.
 
-        Sitemaps follow, listed and never followed. The target is read; feeds that its head
-        advertises are listed. Every request passes every gate. Where the target gave nothing, one
-        Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
+        The target is read, and the feeds that its head advertises are listed. Sitemaps come last,
+        and are not followed. Every request passes every gate. If the target gave nothing, there is
+        one Source of kind "none" with its `.result`. `min_age` (seconds) is R8's floor.
         """
         named = set()
         with CONNECTION.call():
             result, warning = self._to_discover(url, min_age, wants=wants_structured)
-            bare = result._replace(body=b"")  # R6: nothing is kept that nobody needs
+            bare = result._replace(body=b"")  # R6: the body is not kept
             for source in self._sources(result, warning, min_age):  # R9
                 name = (source.kind, source.url)
                 if name not in named:
                     named.add(name)
                     yield with_signals(source._replace(target=result.url), result)
-                del source  # its items are not kept while the next is asked for
+                del source  # frees its items before the next request
         if not named:
             found_at = result.final_url or result.url
             yield Source("none", found_at, target=result.url, result=bare)
@@ -7557,37 +7557,37 @@ class Bot(Fetcher):
                 yield Source("sitemap", sitemap)
 
     def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
-        """R8: what it gave another target of its site lately is not asked for again."""
+        """Request the llms.txt of a site, unless another target just did.  R8"""
         result, warning = self._to_discover(url, min_age)
         is_absent = result.outcome == "failed" and result.status in (404, 410)
         kind = media_kind(result.content_type)
         if result.ok and result.body and kind in LLMS_KINDS:
             yield with_signals(llms_source(result, warning), result)
-        elif result.ok:  # a page that stands for all that is not there
+        elif result.ok:  # a page that the server sends for all missing paths
             decision = result.decision._replace(reason="it is no llms.txt")
             none = result._replace(outcome="failed", decision=decision)
             self._remember(f"discover {canonical_url(url)}", none)
         elif result.outcome == "skipped" and result.last_failure:
-            return  # it was said when it failed
-        elif not is_absent:  # it was not asked, or did not answer
+            return  # reported when it failed
+        elif not is_absent:  # put off, refused, or failed otherwise
             yield Source("llms.txt", url, result=result)
 
     def attest(self) -> dict[str, Any]:
-        """The attestation document of spec 14, measured in the sandbox."""
-        # This and `run` alone look downwards in this file: proof and processes are made of bots.
+        """Return the attestation document of spec 14, measured in the sandbox."""
+        # Only this and `run` use sections below, because proof and processes make bots.
         return attest()
 
     # --- robots2.txt, opt-in ----------------------------------------------
 
     def gates_of(self, kind: str) -> list[Gate]:
-        """spec 7; robots2 can only narrow what the other gates allow."""
+        """The gates of spec 7, and for targets that of robots2, which can only deny more."""
         gates = super().gates_of(kind)
         if self._category and kind == "target":
             gates.insert(-1, self._robots2_gate)
         return gates
 
     def _robots_gate(self, job: Job) -> GateAnswer:
-        """R2; and what the site says of models, which binds whoever hands its page to one."""
+        """R2, and the Content-Signal of the site, which binds a caller with a model."""
         refusal = super()._robots_gate(job)
         is_target = not job.is_policy
         if is_target and refusal is None and forbids_ai_input(job.decision.content_signals):
@@ -7596,34 +7596,34 @@ class Bot(Fetcher):
         return refusal
 
     def interval_of(self, site: str) -> float:
-        """R4, R2d, and the `rate` of robots2: the largest."""
+        """Return the largest of R4's interval, Crawl-delay (R2d) and the `rate` of robots2."""
         rate_interval = self._robots2.rules_of(site).rate_interval
         return max(super().interval_of(site), rate_interval or 0.0)
 
     def extra_headers(self, job: Job) -> dict[str, str]:
-        """X-Agent-Identity, where robots2 wants it."""
+        """Return X-Agent-Identity, if robots2 wants it."""
         policy = self._robots2.rules_of(job.site).policy
         if policy.get("announce") == "yes" or job.kind == "ask":
             return {"X-Agent-Identity": self._identity}
         return {}
 
     def may(self, url: str, directive: str) -> Decision:
-        """What the site's robots2.txt answers to a use of `url`: "summarise", "quote", "train" …
+        """Decide by the site's robots2.txt about a use of `url`: "summarise", "quote", "train" …
 
-        True only where it says yes, or was asked and allows it, and never for a URL that the file
-        itself closes. `.reason` begins with the stance in the text's words: "yes", "no", "ask",
-        "short-only", "session-only" …, or "unstated" where the site says nothing. ValueError:
-        not a directive of robots2, or robots2 is off.
+        The Decision is true only if the file says yes, or if the site was asked and allows the use,
+        and never for a URL that the file closes. `.reason` begins with the value in the file ("yes",
+        "no", "ask", "short-only", "session-only" …), or with "unstated" if there is none. Raises
+        ValueError for an unknown directive, or if robots2 is off.
         """
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
-        robots2_use(SILENT_ROBOTS2, "/", directive)  # ValueError: before anything is asked for
+        robots2_use(SILENT_ROBOTS2, "/", directive)  # raises ValueError before any request
         gates = self.gates_of("ask")
         gates[-1] = partial(self._robots2_gate, use=directive)
         return self._decision(url, gates)
 
     def _robots2_gate(self, job: Job, use: str = "") -> GateAnswer:
-        """What robots2.txt closes, or wants to be asked for first: a request, or a use."""
+        """Deny what robots2.txt closes, and ask the site first if it says so: a request or a use."""
         site = job.site
         robots2, need = self._robots2.chain_of(site, job)
         if need is not None:
@@ -7632,7 +7632,7 @@ class Bot(Fetcher):
         ruling = robots2_use(robots2, target, use) if use else robots2_gate(robots2, target)
         if ruling.decision == "denied":
             refusal = job.refused("robots2", ruling.reason)
-            return refusal._replace(rule=ruling.rule)  # no line of robots.txt
+            return refusal._replace(rule=ruling.rule)  # not the rule of robots.txt
         if use:
             job.decision = job.decision._replace(reason=ruling.reason)
         for directive in ruling.ask:
@@ -7644,10 +7644,10 @@ class Bot(Fetcher):
         return None
 
     def _permission(self, job: Job, directive: str, use: str) -> GateAnswer:
-        """None where an answer that still holds allows it, else the way to one."""
+        """Return None if a current answer permits the directive, else a refusal or the question."""
         key = f"{job.site} {directive}"
         if not self._answers.is_current(key):
-            refusal = self._pace_gate(job)  # an allow-once would be wasted
+            refusal = self._pace_gate(job)  # else an allow-once might be wasted
             return self._answers.need(job, key) if refusal is None else refusal
         held = self._answers.held_of(key)
         answer: AskAnswer = held.value
@@ -7655,7 +7655,7 @@ class Bot(Fetcher):
         reason = f"{words}: {answer.reason}"
         if answer.decision in ("allow", "allow-once"):
             if scope_covers(answer.scopes, path_and_query(job.wire)):
-                if use:  # else the reason of robots.txt stands
+                if use:  # else the reason remains that of robots.txt
                     job.decision = job.decision._replace(reason=reason)
                 return None
             reason += ", not for this path"
@@ -7663,7 +7663,7 @@ class Bot(Fetcher):
         return job.refused("robots2", reason, retry_at)._replace(rule=None)
 
     def request_left(self, job: Job) -> None:
-        """An allow-once is used up by the request that went."""
+        """Count a request, which uses up an allow-once."""
         self.requests += 1
         if self._category and not job.is_policy:
             self._answers.use_up(job.site)
@@ -7671,7 +7671,7 @@ class Bot(Fetcher):
     # --- For --check ------------------------------------------------------
 
     def with_cautions(self, decision: Decision, min_age: float) -> Decision:
-        """An allowance that says which list was missed (R3b), and whether a run would skip it (R8)."""
+        """Add to the reason that no blocklist was adopted (R3b), or that a run would skip it (R8)."""
         if not decision:
             return decision
         reason = decision.reason
@@ -7686,15 +7686,17 @@ class Bot(Fetcher):
         return decision._replace(reason=reason)
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
-        """Each gate in order, up to the one that refused: (gate, what it said)."""
+        """Yield (gate, text) for each gate in order, up to the one that refused."""
         wire = wire_url(decision.url)
         site = site_key(wire)
-        self.robots.load(site)  # a worker process may have asked
+        self.robots.load(site)  # as a worker process may have stored it
         self._robots2.load(robots2_url(site))
         robots = str(decision.verdict or "unknown")
         if decision.group is not None:
             robots += f", group {decision.group}"
-        if decision.rule is not None and decision.gate != "robots2":  # else it is robots2's
+        if (
+            decision.rule is not None and decision.gate != "robots2"
+        ):  # else the rule is that of robots2
             robots += f", {spell_rule(decision.rule)}"
         signals = [f"{name}={said}" for name, said in decision.content_signals.items()]
         facts = [
@@ -7741,7 +7743,7 @@ class Bot(Fetcher):
 
 
 def remove_folder(path: str, process: int) -> None:
-    """A temporary folder goes with the process that made it, not with one that was forked."""
+    """Remove a temporary folder, unless this is a fork of the process that made it."""
     if os.getpid() == process:
         import shutil
 
@@ -7749,12 +7751,12 @@ def remove_folder(path: str, process: int) -> None:
 
 
 def forbids_ai_input(signals: Mapping[str, str]) -> bool:
-    """spec 19: whether a site's Content-Signal keeps its pages from models."""
+    """Whether the Content-Signal of a site forbids to give its pages to a model (spec 19)."""
     return signals.get("ai-input", "").lower() == "no"
 
 
 def with_signals(source: Source, result: Result) -> Source:
-    """A source with what the sites of the Result that it came from say of models."""
+    """Return a source with the ai-input=no of the Result that it came from, if that has one."""
     if not result.no_ai_input or source.no_ai_input:
         return source
     warning = AI_INPUT_WARNING
@@ -7764,12 +7766,12 @@ def with_signals(source: Source, result: Result) -> Source:
 
 
 def is_llms_txt(url: str) -> bool:
-    """Whether a wire URL is that of a site's llms.txt."""
+    """Whether a wire URL is that of the llms.txt of a site."""
     return split_url(url).path == "/llms.txt"
 
 
 def llms_source(result: Result, warning: str) -> Source:
-    """The source that an llms.txt is, which came as this Result."""
+    """Return the source for an llms.txt that was fetched."""
     text = decode_body(result.body, result.content_type)
     parsed = parse_llms_txt(text, result.final_url)
     return Source("llms.txt", result.final_url, parsed.links, parsed.title, warning)
@@ -7806,37 +7808,38 @@ def source_of(result: Result, warning: str) -> Source | None:
 
 @cache
 def default_bot() -> Bot:
-    """The bot of the module's functions, made when first asked for: an import touches nothing."""
+    """Return the bot of the module's functions. It is made at the first call, not at import."""
     return Bot()
 
 
 def may_fetch(url: str, wait: bool = True) -> Decision:
-    """Whether `url` may be requested now, by the gates of spec 7 in order: R3, address, R2, R4.
+    """Decide whether `url` may be requested now, by the gates of spec 7: R3, address, R2, R4.
 
-    Gives a Decision, true where allowed; else `.gate` and `.reason` say why not, and `.retry_at`
-    (Unix seconds) stands where the answer is "not yet". `wait=True` takes the host's slot (R4) and
-    returns when it is due: send one request. `wait=False` takes no slot and waits for none. Stale
-    policy documents are asked for either way (R12). A bad URL is a refusal; nothing is raised.
+    Returns a Decision, which is true if allowed; else `.gate` and `.reason` say why not, and
+    `.retry_at` (Unix seconds) is set if it may be later. `wait=True` waits for the pace of the host
+    (R4) and records a request, so send one at once. `wait=False` neither waits nor records. Stale
+    policy documents are requested either way (R12). A bad URL is refused without an exception.
     """
     return default_bot().may_fetch(url, wait)
 
 
 def heard(url: str, status: int, headers: Union[Mapping[str, str], Headers] = ()) -> None:
-    """Says what a client of your own was answered behind `may_fetch`.  R5
+    """Report the answer that a client of your own got behind `may_fetch`.  R5
 
-    A 429 or 503 holds the host back: as long as its Retry-After says, else by the schedule for so
-    many in a row. `headers` is a mapping or has pairs. ValueError: a bad URL.
+    A 429 or 503 holds the host back: until its Retry-After, or without one by the schedule, which
+    depends on how many came in a row. `headers` is a mapping or a sequence of pairs. Raises
+    ValueError for a bad URL.
     """
     default_bot().heard(url, status, headers)
 
 
 def fetch(url: str, fresh: bool = False) -> Result:
-    """Requests one absolute http(s) URL behind every gate (spec 7), and gives a Result.
+    """Request an absolute http(s) URL behind every gate (spec 7), and return a Result.
 
-    Nothing is raised for policy, network, server or a bad URL: `.outcome` is "fetched",
-    "unchanged", "denied", "deferred" or "failed", and `.reason` says why. It may wait for pace and
-    retries, 300 s at most (R4, R5). What has not changed since the last fetch is "unchanged", with
-    an empty body (R7); `fresh=True` asks for it anew.
+    Trouble with policy, network, server or the URL raises no exception: `.outcome` is "fetched",
+    "unchanged", "denied", "deferred" or "failed", and `.reason` says why. Pace and retries may take
+    up to 300 s (R4, R5). A page that has not changed since the last fetch is "unchanged", with an
+    empty body (R7); `fresh=True` requests it without validators.
     """
     return default_bot().fetch(url, fresh)
 
@@ -7844,22 +7847,22 @@ def fetch(url: str, fresh: bool = False) -> Result:
 def run(
     urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1, fresh: bool = False
 ) -> Iterator[Result]:
-    """Fetches many URLs, each host at its own pace (R4), and gives a Result for each.
+    """Fetch many URLs, each host at its own pace (R4), and yield a Result for each.
 
-    Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
-    target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
-    Strictly serial; `jobs` above 1 deals the hosts to that many processes, at most 64 (R4a).
-    `fresh=True` asks without validators.
+    Results come as they are done, in any order, and errors as in `fetch`. A second spelling of a
+    target is "skipped" (R7), as is one that was requested less than `min_age` seconds ago (R8).
+    Requests are serial; `jobs` above 1 deals the hosts to that many processes, at most 64 (R4a).
+    `fresh=True` sends no validators.
     """
     return default_bot().run(urls, min_age, jobs, fresh)
 
 
 def discover(url: str) -> Iterator[Source]:
-    """What a site offers instead of HTML, in R9's order: a Source each.
+    """Yield a Source for each form that a site offers instead of HTML, in R9's order.
 
-    `.kind` is "feed", "markdown", "llms.txt" or "sitemap", with `.url`, `.title` and `.items`;
-    "none" where the target gave nothing, with its `.result`. What is only advertised is listed,
-    with no items, and not asked for (R6). Nothing is raised for policy, network or a bad URL.
+    `.kind` is "feed", "markdown", "llms.txt" or "sitemap", with `.url`, `.title` and `.items`, or
+    "none" with `.result` if the target gave nothing. What a page only advertises is listed without
+    items, and not requested (R6). Trouble with policy, network or the URL raises no exception.
     """
     return default_bot().discover(url)
 
@@ -11153,7 +11156,7 @@ def parse_wait(text: str) -> float:
 
 
 def read_bytes(text: str) -> int:
-    """Return the number of bytes of `5000000`, `64k`, `10M` or `1G`. Raises ValueError otherwise."""
+    """Return the number of bytes of `5000000`, `64k`, `10M` or `1G`; else raise ValueError."""
     match = re.fullmatch("([0-9]{1,15})([kMG]?)", text)
     if match is None:
         raise ValueError
