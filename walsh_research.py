@@ -7611,9 +7611,9 @@ class Bot(Fetcher):
         """Decide by the site's robots2.txt about a use of `url`: "summarise", "quote", "train" …
 
         The Decision is true only if the file says yes, or if the site was asked and allows the use,
-        and never for a URL that the file closes. `.reason` begins with the value in the file ("yes",
-        "no", "ask", "short-only", "session-only" …), or with "unstated" if there is none. Raises
-        ValueError for an unknown directive, or if robots2 is off.
+        and never for a URL that the file closes. `.reason` begins with the value in the file
+        ("yes", "no", "ask", "short-only", "session-only" …), or with "unstated" if there is none.
+        Raises ValueError for an unknown directive, or if robots2 is off.
         """
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
@@ -7623,7 +7623,7 @@ class Bot(Fetcher):
         return self._decision(url, gates)
 
     def _robots2_gate(self, job: Job, use: str = "") -> GateAnswer:
-        """Deny what robots2.txt closes, and ask the site first if it says so: a request or a use."""
+        """Deny a request or use that robots2.txt closes, and ask the site if the file says so."""
         site = job.site
         robots2, need = self._robots2.chain_of(site, job)
         if need is not None:
@@ -7671,7 +7671,7 @@ class Bot(Fetcher):
     # --- For --check ------------------------------------------------------
 
     def with_cautions(self, decision: Decision, min_age: float) -> Decision:
-        """Add to the reason that no blocklist was adopted (R3b), or that a run would skip it (R8)."""
+        """Add to the reason that no blocklist was adopted (R3b) and that a run would skip (R8)."""
         if not decision:
             return decision
         reason = decision.reason
@@ -7694,9 +7694,7 @@ class Bot(Fetcher):
         robots = str(decision.verdict or "unknown")
         if decision.group is not None:
             robots += f", group {decision.group}"
-        if (
-            decision.rule is not None and decision.gate != "robots2"
-        ):  # else the rule is that of robots2
+        if decision.rule is not None and decision.gate != "robots2":  # not its rule
             robots += f", {spell_rule(decision.rule)}"
         signals = [f"{name}={said}" for name, said in decision.content_signals.items()]
         facts = [
