@@ -6599,21 +6599,20 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
 
 
 # === 17. ROBOTS2   robots2 v0.2.1 (opt-in) ===================================
-# What a robots2.txt and the answers to its ask protocol mean.
-# It narrows what the other gates allow and never widens it: what is not understood is kept to be
-# shown, and grants nothing.
+# The parser of robots2.txt, and the meaning of answers to its ask protocol. robots2 can forbid what
+# the other gates allow, and never the reverse. Lines that are not understood grant nothing.
 
-# ours: name/version as in USER_AGENT, for X-Agent-Identity and the ask protocol
+# ours: name and version as in USER_AGENT, for X-Agent-Identity and the ask protocol
 ROBOTS2_AGENT = "Walsh-Research/1.2"
-ROBOTS2_CATEGORY = "ai-researcher"  # robots2: our agent category unless told otherwise
+ROBOTS2_CATEGORY = "ai-researcher"  # robots2: our agent category by default
 ROBOTS2_ASK_PATH = "/.well-known/robots2-ask"  # robots2, the ask protocol
-ROBOTS2_MAX_CHAIN = 3  # robots2: chained files beyond the site's own
-# ours: lines kept to be shown; a file of nothing else would cost 40 MB
+ROBOTS2_MAX_CHAIN = 3  # robots2: chained files, without the site's own
+# ours: lines that are kept to be shown; a file of such lines alone would take 40 MB
 ROBOTS2_MAX_UNKNOWN = 1000
 
 
 class Robots2Line(NamedTuple):
-    """A line that was not understood, which grants nothing."""
+    """A line that was not understood. It grants nothing."""
 
     line: int  # 1-based
     name: str  # lower-case
@@ -6621,29 +6620,30 @@ class Robots2Line(NamedTuple):
 
 
 class Robots2Ruling(NamedTuple):
-    """What a robots2.txt says of a target, or of a use of it."""
+    """The decision of a robots2.txt about a target, or about a use of it."""
 
     decision: Literal["allowed", "denied", "ask"]
     reason: str = ""
-    ask: tuple[str, ...] = ()  # the directives that the site wants to be asked for first
-    rule: Optional[Rule] = None  # where a path rule denied
+    ask: tuple[str, ...] = ()  # the directives for which the site has to be asked first
+    rule: Optional[Rule] = None  # the path rule that denied
 
 
 class AskAnswer(NamedTuple):
-    """What a site answered when it was asked (robots2, the ask protocol)."""
+    """The answer of a site to a question (robots2, the ask protocol)."""
 
     decision: Literal["allow", "allow-once", "deny", "later"]
-    scopes: tuple[str, ...] = ()  # none: the whole site
+    scopes: tuple[str, ...] = ()  # empty: the whole site
     reason: str = ""
-    cacheable: bool = False  # an allow, or the site's own no; no allow-once, no trouble
+    cacheable: bool = False  # true for an allow and for the site's own deny
 
 
-# The directives of the quick reference, each with its values, strictest first. Of several lines
-# the strictest counts, and a value that is not listed counts as the first. `crawl` and `read` are
-# the gate. `rate` is requests a minute, or "polite"; `market` is free text. With `announce: yes`
-# every request to the host has an X-Agent-Identity. The others are uses of what was fetched, for
-# the caller to ask about: `short-only` is under 50 words a quote, attribution not counted;
-# `session-only` is the memory of the running session, without disk, vectors or index.
+# The directives of the quick reference, each with its values, the strictest first. Of several lines
+# the strictest counts, and a value that is not listed counts as the first. `crawl` and `read`
+# decide whether a page may be requested. `rate` is the number of requests a minute, or "polite";
+# `market` is free text. With `announce: yes` every request to the host has an X-Agent-Identity.
+# The others are uses of a fetched page, about which the caller may ask: `short-only` permits quotes
+# of less than 50 words without attribution; `session-only` permits the memory of the running
+# session, but no disk, vectors or index.
 ROBOTS2_ASKABLE = ("no", "ask", "yes")
 ROBOTS2_CREDIT = ("required", "preferred", "none")
 ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
@@ -6664,13 +6664,13 @@ ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
     "announce": ("yes", "no"),
     "honest": ("yes",),
 }
-ROBOTS2_PERMISSIONS = ("ask", "yes", "preferred", "none")  # they set no condition, once asked
-ROBOTS2_REFUSALS = {  # any of them closes a site
+ROBOTS2_PERMISSIONS = ("ask", "yes", "preferred", "none")  # without a condition, once asked
+ROBOTS2_REFUSALS = {  # each of them closes the site
     "crawl": "no",
     "read": "no",
     "rate": "0",
 }
-# The site's word on its own content decides nothing: it is shown as written.
+# What a site says about its own content is shown as written, and decides nothing.
 ROBOTS2_SIGNALS = ("content-type", "editorialised", "ai-assisted", "primary-language")
 ROBOTS2_AMERICAN = {
     "summarize": "summarise",
@@ -6678,15 +6678,15 @@ ROBOTS2_AMERICAN = {
     "monetize": "monetise",
     "editorialized": "editorialised",
 }
-ROBOTS2_REMARK = lazy_re(r"\s#")  # a `#` inside a URL begins no remark
+ROBOTS2_REMARK = lazy_re(r"\s#")  # a `#` inside a URL begins no comment
 ROBOTS2_CHAIN_ID = lazy_re(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)")
 ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
 ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
-RankedValue = tuple[float, str]  # of several the one with the lowest rank holds
+RankedValue = tuple[float, str]  # a rank and a value; of several the lowest rank holds
 
 
 def robots2_name(text: str) -> str:
-    """A directive's name as the specification spells it.
+    """Return the name of a directive as the specification spells it.
 
     >>> robots2_name(" Summarize ")
     'summarise'
@@ -6696,9 +6696,9 @@ def robots2_name(text: str) -> str:
 
 
 def robots2_rate(value: str) -> RankedValue:
-    """Requests a minute, whole and not negative: the slower is the stricter.
+    """Read a number of requests a minute. The lower one is the stricter.
 
-    What is no integer is read as "": it is a pace, and no permission that could be withheld.
+    Anything but an integer is read as "", because a rate is no permission that could be denied.
     >>> robots2_rate("-5"), robots2_rate("+030"), robots2_rate("polite"), robots2_rate("fast")
     ((0, '0'), (30, '30'), (inf, 'polite'), (inf, ''))
     """
@@ -6713,7 +6713,7 @@ def robots2_rate(value: str) -> RankedValue:
 
 
 def robots2_value(directive: str, text: str) -> RankedValue:
-    """What a directive's value is read as; "" says nothing.
+    """Return the rank and the meaning of a directive's value; "" is no value.
 
     >>> robots2_value("quote", "Short-Only"), robots2_value("train", "maybe")
     ((1, 'short-only'), (0, 'no'))
@@ -6730,28 +6730,28 @@ def robots2_value(directive: str, text: str) -> RankedValue:
 
 
 def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> list[bytes]:
-    """The whole lines of the first `limit_bytes`, and a remark where anything stands beyond them."""
+    """Return the lines of the first `limit_bytes`. If there is more, the last one is a comment."""
     octets = body.encode("utf-8", "replace") if isinstance(body, str) else body
     lines = re.split(b"\r\n?|\n", octets[: limit_bytes + 1])
     if len(octets) > limit_bytes:
-        lines[-1] = b"#"  # Nobody knows what the line that is cut in two would have said.
+        lines[-1] = b"#"  # in place of the line that was cut
     return lines
 
 
 class Robots2Section:
-    """What binds the same agents in a robots2.txt."""
+    """The directives and path rules of a robots2.txt for the same agents."""
 
     def __init__(self) -> None:
         self.policy: dict[str, RankedValue] = {}
-        self.paths = bytearray()  # its path rules where they stand, for the robots.txt reader
-        self._last = 0  # the number of its last line
+        self.paths = bytearray()  # the path rules at their line numbers, for RobotsTxt.parse
+        self._last = 0  # the number of the last line in `paths`
 
     def add_path(self, number: int, line: bytes) -> None:
         self.paths += b"\n" * (number - self._last) + line
         self._last = number
 
     def add_directive(self, name: str, text: str) -> bool:
-        """Whether the value is one that the directive has; the strictest of several stands."""
+        """Keep the strictest value, and return whether the directive has this value."""
         ranked = robots2_value(name, text)
         if ranked[1] == "":
             return False
@@ -6763,7 +6763,7 @@ class Robots2Section:
 
 
 def robots2_agents(line: str) -> set[str]:
-    """The names in `[agent: …]`, lower-case and without versions; of any other header none."""
+    """Return the names in `[agent: …]`, lower-case, without versions; none of other headers."""
     header = ROBOTS2_HEADER.fullmatch(line)
     if header is None:
         return set()
@@ -6772,7 +6772,7 @@ def robots2_agents(line: str) -> set[str]:
 
 
 def robots2_chain_url(value: str) -> Optional[str]:
-    """The URL of a `chain` in the wire form, or None where it is none."""
+    """Return the URL of a `chain` in the wire form, or None if it is no URL."""
     if value.split() == [value]:
         with suppress(ValueError):
             return wire_url(value)
@@ -6780,15 +6780,15 @@ def robots2_chain_url(value: str) -> Optional[str]:
 
 
 class Robots2(NamedTuple):
-    """A robots2.txt as it concerns one agent category, or several merged along a chain."""
+    """The content of a robots2.txt for one agent category, or of a chain of files as one."""
 
     chain_id: str  # of the first `# meta: chain-id:` line, or ""
-    policy: dict[str, str]  # the global directives, overridden by those of our blocks
+    policy: dict[str, str]  # the global directives, overridden by those of blocks for us
     signals: dict[str, str]  # as written
     report_to: list[str]
     chain: Optional[str]  # the URL of the next file, in the wire form
     unknown: list[Robots2Line]
-    paths: tuple[RobotsTxt, ...]  # each of them may deny
+    paths: tuple[RobotsTxt, ...]  # path rules; each member may deny
 
     @classmethod
     def parse(
@@ -6797,18 +6797,18 @@ class Robots2(NamedTuple):
         category: str = ROBOTS2_CATEGORY,
         limit_bytes: int = MAX_ROBOTS_BYTES,
     ) -> Robots2:
-        """Reads at most `limit_bytes` of a robots2.txt, in linear time. Never raises.
+        """Parse at most `limit_bytes` of a robots2.txt, in linear time. Raises no exception.
 
-        A block is ours where it names our category or our product token; it ends at the next
-        header or `User-agent` line, and its path rules bind us besides those of the selected
-        group. What stands below any other header is nobody's. A line that the limit cuts is
-        dropped, and so is the `chain` of a file that goes on.
+        A block concerns us if its header names our category or our product token. It ends at the
+        next header or `User-agent` line, and its path rules hold in addition to those of the
+        selected group. Lines below other headers are ignored. A line that the limit cuts is
+        dropped, and so is the `chain` of a longer file.
         """
         lines = robots2_lines(body, limit_bytes)
         everyone, ours, nobody = (Robots2Section() for _ in range(3))
-        section = everyone  # of the lines that come next
+        section = everyone  # to which the next lines belong
         chain_id = ""
-        chain = None  # of the latest line
+        chain = None  # the URL, if the latest line is a `chain`
         signals: dict[str, str] = {}
         report_to: list[str] = []
         unknown: list[Robots2Line] = []
@@ -6816,7 +6816,7 @@ class Robots2(NamedTuple):
             line = raw.decode("utf-8", "replace").lstrip("\ufeff").strip()
             if not line:
                 continue
-            chain = None  # A `chain` that is not the last line is ignored.
+            chain = None  # only a `chain` in the last line counts
             if line.startswith("#"):
                 said = ROBOTS2_CHAIN_ID.fullmatch(line)
                 if said:
@@ -6836,7 +6836,7 @@ class Robots2(NamedTuple):
                     section = ours
                     section.add_path(number, b"User-agent: *")
                 else:
-                    section = nobody  # It is read like ours, and dropped.
+                    section = nobody  # is not used
             elif name == "chain":
                 chain = robots2_chain_url(value)
                 is_known = chain is not None
@@ -6846,7 +6846,7 @@ class Robots2(NamedTuple):
                 signals.setdefault(name, value)
             elif name == "report-to":
                 report_to.append(value)
-            else:  # a path rule, or its misspelling, which is for RobotsTxt to know
+            else:  # a path rule, or a misspelt one, as RobotsTxt decides
                 if "user-agent" in (found[0] for found in robots_lines(f"\n{line}")):
                     section = everyone  # a group of path rules ends a block
                 section.add_path(number, raw)
@@ -6866,7 +6866,7 @@ class Robots2(NamedTuple):
 
     @property
     def rate_interval(self) -> Optional[float]:
-        """Seconds between requests that `rate` asks for; None for none, and for 0: a denial."""
+        """Seconds between requests by `rate`; None without one, and for 0, which denies."""
         rate = self.policy.get("rate", "polite")
         if rate in ("polite", "0"):
             return None
@@ -6874,25 +6874,25 @@ class Robots2(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """About how many bytes of memory it takes, with all that it holds."""
+        """About how many bytes of memory this takes."""
         lines = [line.name + line.value for line in self.unknown]
         texts = (*self.policy.values(), *self.signals.values(), *self.report_to, *lines)
         return held_bytes(texts) + sum(paths.held_bytes for paths in self.paths)
 
     def path_rule(self, target: str) -> Optional[Rule]:
-        """The path rule that decides `target`: the first that denies, else that allows, or None."""
+        """Return the path rule that decides: one that denies, else one that allows, or None."""
         rules = filter(None, [paths.match(target) for paths in self.paths])
         return min(rules, key=operator.attrgetter("allow"), default=None)
 
 
-SILENT_ROBOTS2 = Robots2("", {}, {}, [], None, [], ())  # of a site without a file
+SILENT_ROBOTS2 = Robots2("", {}, {}, [], None, [], ())  # for a site without a file
 
 
 def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
-    """Two files of a chain as one, which the specification leaves open.
+    """Merge two files of a chain. The specification does not say how.
 
-    The nearer file is the site's own word: what it states holds, and the chained file fills its
-    silence. Path rules add up: what either file denies is denied.
+    What the nearer file states holds, because it is the site's own; the chained file adds what the
+    nearer one does not mention. Path rules of both hold: what either file denies is denied.
     """
     return nearer._replace(
         policy={**chained.policy, **nearer.policy},
@@ -6905,16 +6905,16 @@ def robots2_merge(nearer: Robots2, chained: Robots2) -> Robots2:
 
 
 def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Optional[str]]:
-    """The files read so far, each with its URL, as one; and the URL to read next or None.
+    """Merge the files that were read so far, and return the URL to read next, or None.
 
-    At most three chained files count. The first that repeats an earlier one, by URL or by
-    `chain-id`, ends the chain and adds nothing.
+    At most three chained files count. A file that repeats an earlier one, by URL or by `chain-id`,
+    ends the chain and is ignored.
     """
     first_url, merged = files[0]
     seen = {canonical_url(first_url), merged.chain_id}
     for url, file in files[1 : ROBOTS2_MAX_CHAIN + 1]:
         key = canonical_url(url)
-        names = {key, file.chain_id or key}  # without an id it is known by its URL alone
+        names = {key, file.chain_id or key}  # a file without an id has only its URL
         if not seen.isdisjoint(names):
             return merged, None
         seen |= names
@@ -6925,10 +6925,10 @@ def robots2_chain(files: Sequence[tuple[str, Robots2]]) -> tuple[Robots2, Option
 
 
 def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
-    """Whether `target`, an absolute URL or `path[?query]`, may be requested.
+    """Decide whether `target`, an absolute URL or `path[?query]`, may be requested.
 
-    Path rules decide first, then `crawl`, `read` and `rate`. "ask" stands until every directive
-    in `.ask` is permitted.
+    Path rules decide first, then `crawl`, `read` and `rate`. With "ask", every directive in `.ask`
+    has to be permitted first.
     """
     rule = robots2.path_rule(target)
     if rule is not None and not rule.allow:
@@ -6946,12 +6946,12 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
 
 
 def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
-    """Whether `target`, an absolute URL or `path[?query]`, may be used so ("quote", "train" …).
+    """Decide whether `target`, an absolute URL or `path[?query]`, may be used ("quote" …).
 
-    The reason begins with the stance in the specification's words, or "unstated". A URL that may
-    not be requested may not be used: then the ruling is the gate's refusal. "ask" stands until
-    every directive in `.ask` is permitted. ValueError: not a directive of robots2, since a
-    misspelt question must not look like silence.
+    The reason begins with the value in the specification's words, or with "unstated". A URL that
+    may not be requested may not be used: then the ruling is that of the gate. With "ask", every
+    directive in `.ask` has to be permitted first. Raises ValueError for an unknown directive, so
+    that a misspelt one is not taken for "unstated".
     """
     name = robots2_name(directive)
     if name not in ROBOTS2_DIRECTIVES:
@@ -6962,7 +6962,7 @@ def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
     if gate.decision == "denied":
         return gate
     reason = f"{printable(stance, 60)}: robots2.txt on {name}"
-    # What is unstated or free text permits nothing.
+    # Neither "unstated" nor free text permits anything.
     if stance not in ROBOTS2_PERMISSIONS or stance not in ROBOTS2_DIRECTIVES[name]:
         return Robots2Ruling("denied", reason)
     ask = gate.ask
@@ -6972,7 +6972,7 @@ def robots2_use(robots2: Robots2, target: str, directive: str) -> Robots2Ruling:
 
 
 def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
-    """The value of X-Agent-Identity. ValueError: the category could not stand in a header.
+    """Return the value of X-Agent-Identity. Raises ValueError if the category is no plain word.
 
     >>> robots2_identity()
     'Walsh-Research/1.2 (ai-researcher)'
@@ -6984,7 +6984,7 @@ def robots2_identity(category: str = ROBOTS2_CATEGORY) -> str:
 
 
 def header_words(headers: Headers, wanted: str, separator: str) -> list[str]:
-    """All values of a header. Proxies join equal headers, so each value is split again."""
+    """Return all values of a header, split again where a proxy has joined several."""
     words: list[str] = []
     for name, value in headers:
         if name.lower() == wanted:
@@ -6993,7 +6993,7 @@ def header_words(headers: Headers, wanted: str, separator: str) -> list[str]:
 
 
 def parse_ask_answer(status: int, headers: Headers) -> AskAnswer:
-    """What an answer to the ask protocol grants. Only a 200 with one known decision permits."""
+    """Read an answer to the ask protocol. Only a 200 with exactly one known decision permits."""
     if status == 429:
         return AskAnswer("later", reason="HTTP 429, ask again later")
     if status != 200:
@@ -7004,7 +7004,7 @@ def parse_ask_answer(status: int, headers: Headers) -> AskAnswer:
     if said not in ("allow", "allow-once", "deny"):
         reason = f"X-Robots2-Decision is {said[:80]!r}, want allow, allow-once or deny"
         return AskAnswer("deny", reason=reason)
-    # No well-formed scope contains ", ". An empty scope stays: it must not turn site-wide.
+    # No valid scope contains ", ". An empty one is kept, because no scope means the whole site.
     scopes = tuple(header_words(headers, "x-robots2-scope", ",[ \t]+"))
     return AskAnswer(
         decision=said,
@@ -7014,39 +7014,39 @@ def parse_ask_answer(status: int, headers: Headers) -> AskAnswer:
     )
 
 
-# Servers read these in more than one way: a broken escape, an escaped slash, backslash, control or
-# percent sign, raw unsafe octets; and some drop `;…` before they resolve dots.
+# What servers read in different ways: a broken escape, an escaped slash, backslash, control
+# character or percent sign, and raw unsafe octets. Some drop `;…` before they resolve dots.
 SCOPE_DOUBT = lazy_re(
     r"(?i)%(?![0-9a-f]{2})|%(?:[01][0-9a-f]|25|2f|5c|7f)|[^!-~]|[\\?#]|/(?:\.|%2e){1,2};"
 )
 
 
 def scope_form(path: str) -> str:
-    """A path or a scope in one spelling; "" where servers may differ in what it means."""
+    """Return a path or scope in normal form, or "" if servers may read it in different ways."""
     if not path.startswith("/") or SCOPE_DOUBT.search(path):
         return ""
     return robots_octets(path)
 
 
 def scope_matches(scope: str, path: str) -> bool:
-    """Whether a scope covers a path, segment by segment."""
+    """Return whether a scope covers a path. They are compared by segment."""
     pattern = scope_form(scope).split("/")
     segments = path.split("/", len(pattern) - 1)
     if len(segments) != len(pattern):
         return False
     if pattern[-1] == "*":
-        segments[-1] = "*"  # It covers everything below.
+        segments[-1] = "*"  # a last * covers everything below
     pairs = zip(pattern, segments)
     return all(wanted == segment or (wanted == "*" and segment) for wanted, segment in pairs)
 
 
 def scope_covers(scopes: Sequence[str], path: str) -> bool:
-    """Whether `path` (`path[?query]`) lies within one of an answer's scopes, in doubt no.
+    """Return whether one of an answer's scopes covers `path[?query]`; in doubt none does.
 
-    Without scopes the whole site does. A last `*` covers everything below, an inner `*` exactly
-    one segment, and one beside other characters is a plain one. A scope that ends otherwise
-    covers that one path, without a query; a malformed one covers nothing. Dot segments of the
-    path are resolved.
+    Without scopes the whole site is covered. A last `*` covers everything below, an inner `*`
+    exactly one segment, and a `*` beside other characters is literal. Any other scope covers that
+    one path, without a query; a malformed one covers nothing. Dot segments of the path are
+    resolved.
     >>> scope_covers(["/blog/*", "/u/*/public"], "/blog/2026/a?b")
     True
     >>> scope_covers(["/blog/*"], "/blog/../docs/")
@@ -7062,10 +7062,10 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
 
 
 # === 18. BOT   R9, robots2 ===================================================
-# Owns the public face: what an answer says, discover, and the gate of robots2.
+# The public interface: metadata of answers, discover, the gate of robots2, and module functions.
 
-# What a user calls; the value tuples that come of it are public too, and would fill `help`.
-# Part I alone has none, so that `import *` of it gives what it has.
+# What a user calls. The value tuples that these return are public too, but would fill `help`.
+# Part I has no `__all__`, so that `import *` works if it is used alone.
 __all__ = [
     "fetch",
     "run",
@@ -7122,22 +7122,22 @@ __all__ = [
     "USER_AGENT",
 ]
 
-# robots2: an "allow" is cached for no more than 24 hours
+# robots2: an "allow" may be cached for at most 24 hours
 ROBOTS2_ASK_TTL_SECONDS = 86400
 
 
 class Source(NamedTuple):
-    """One way in which a site offers structured content. R9"""
+    """One structured form of the content of a site.  R9"""
 
     kind: Literal["feed", "markdown", "llms.txt", "sitemap", "none"]
     url: str
-    # FeedItem, Link, LlmsLink or SitemapEntry; none where the source is only listed.
+    # FeedItem, Link, LlmsLink or SitemapEntry; empty if the source is only listed.
     items: Sequence[Any] = ()
     title: str = ""
     warning: str = ""
-    target: str = ""  # as asked, for which it was found
-    result: Optional[Result] = None  # where the source gave nothing: what became of it
-    no_ai_input: bool = False  # as of a Result
+    target: str = ""  # the target for which the source was found
+    result: Optional[Result] = None  # if the source gave nothing: the result of its request
+    no_ai_input: bool = False  # as in a Result
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -7148,9 +7148,9 @@ AI_INPUT_WARNING = "Content-Signal ai-input=no: not to be handed to a model"
 
 
 class Robots2Store(RobotsStore):
-    """What is held of robots2.txt files, by URL; kept, and kept current, like robots.txt.
+    """The robots2.txt files, by URL, stored and refreshed like robots.txt.
 
-    A site has its own, and at most three further ones to which that is chained.
+    A site has its own file, and at most three more along its chain.
     """
 
     kind = entry_kind = "robots2"
@@ -7165,15 +7165,15 @@ class Robots2Store(RobotsStore):
         PolicyStore.fail(self, job, ending, trouble)
 
     def rules_of(self, site: str) -> Robots2:
-        """What is held of a site's files as one. Copies stand, though not for ever."""
+        """Return the stored files of a site as one. Stale copies count, but not for ever."""
         return self.chain_of(site)[0]
 
     def chain_of(self, site: str, job: Job | None = None) -> tuple[Robots2, Need]:
-        """And what has to come before a job may rely on them, each file behind every gate."""
+        """Return the files as one, and what a job needs first. Each file passes every gate."""
         files: list[tuple[str, Robots2]] = []
         rules = SILENT_ROBOTS2
         url: str | None = robots2_url(site)
-        while self._variant and url is not None:  # without a category it is off
+        while self._variant and url is not None:  # without a category robots2 is off
             need = None if job is None else self.need(job, url)
             held = self.held_of(url)
             if need is not None or held.value is None or is_lost_for_good(held, self._now()):
@@ -7188,9 +7188,9 @@ def robots2_url(site: str) -> str:
 
 
 class AnswerStore(PolicyStore):
-    """The answers to robots2's questions, by site and directive with a blank between them.
+    """The answers of the ask protocol, by site and directive with a space between them.
 
-    An allow or a deny holds for a day, else it is minutes; an allow-once is for one request.
+    An allow or a deny holds for a day, anything else for minutes. An allow-once is for one request.
     """
 
     kind = entry_kind = "ask"
@@ -7210,7 +7210,7 @@ class AnswerStore(PolicyStore):
         return bool(held.value.cacheable) or held.failures > 0
 
     def read(self, job: Job, ending: Ending) -> Held:
-        """The ask protocol: HEAD, itself behind blocklist, robots.txt and pace."""
+        """Read an answer of the ask protocol. Its HEAD request passed R3, R2 and R4."""
         answer = AskAnswer("deny", reason=f"cannot be asked: {ending.why}")
         said = ending.answer
         if ending.refusal is None and isinstance(said, Response):
@@ -7226,7 +7226,7 @@ class AnswerStore(PolicyStore):
         return Held(retry_at=retry_at, failures=failures, data=answer._asdict(), value=answer)
 
     def use_up(self, site: str) -> None:
-        """What was said for one request of the site holds for no other."""
+        """Drop the allow-once answers of a site, since a request has used them."""
         for directive in ROBOTS2_DIRECTIVES:
             key = f"{site} {directive}"
             held = self._held.get(key, UNKNOWN)
@@ -7242,13 +7242,13 @@ BOT_KINDS = {
 }
 
 
-LLMS_KINDS = ("markdown", "text", "other")  # of media; what servers say of an llms.txt
+LLMS_KINDS = ("markdown", "text", "other")  # media kinds under which servers send an llms.txt
 
 
 def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
-    """R6, R9: the metadata of a body by what the server says it is.
+    """Return the metadata of a body, by its Content-Type.  R6 R9
 
-    That is markdown, an llms.txt, a feed, or the head of a page.
+    The body may be Markdown, an llms.txt, a feed, or a page, of which the head is read.
     """
     kind = media_kind(content_type)
     readable, warning = cut_for_reading(body)
@@ -7270,7 +7270,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
 
 
 def words_of_page(result: Result) -> str:
-    """The words of a Result in HTML, as far as it is read."""
+    """Return the words of a Result in HTML."""
     readable, _ = cut_for_reading(result.body)
     return page_text(decode_body(readable, result.content_type), result.final_url)
 
@@ -7278,7 +7278,7 @@ def words_of_page(result: Result) -> str:
 def read_feed_metadata(
     body: bytes, kind: str, content_type: str, base_url: str, warnings: list[str]
 ) -> Reading:
-    """R9: of a feed; nothing of another document in XML or JSON."""
+    """Return the metadata of a feed, or none of other documents in XML or JSON.  R9"""
     try:
         feed = parse_feed(body, content_type, base_url)
     except ValueError as error:
@@ -7293,7 +7293,7 @@ def read_feed_metadata(
 
 
 def wants_structured(url: str, status: int, headers: Headers) -> bool:
-    """Whether a body is read for `discover`: what R6 reads, and gzip as sitemaps come in it."""
+    """Whether `discover` reads a body: what R6 reads, and gzip, in which sitemaps come."""
     media_type = media_type_of(header_value(headers, "content-type"))
     archive = "application/(?:x-)?gzip|(?:application|binary)/octet-stream"
     is_archive = re.fullmatch(archive, media_type) is not None
@@ -7309,9 +7309,9 @@ class Bot(Fetcher):
     `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4). `robots2` is True or an
     agent category; `tag` "ORG/REPO[@SHA]" (R13); `reader` names who reads, to whom alone the
     validators of a body belong (R7); `interactive` is for a person at a prompt
-    (spec 1.1) and alone permits `robots_mode` "report_only" and "ignore". `transport` and `clock`,
-    and `rand`, `warn` and `trace`, are for tests, simulations and commands.
-    ValueError: an argument that would break a promise.
+    (spec 1.1), and only with it `robots_mode` may be "report_only" or "ignore". `transport` and
+    `clock`, and `rand`, `warn` and `trace`, are for tests, simulations and commands.
+    Raises ValueError if an argument would break a promise.
     """
 
     kinds = BOT_KINDS
@@ -7339,26 +7339,26 @@ class Bot(Fetcher):
     ) -> None:
         given: dict[str, Any] = dict(locals())
         options = Options(**{name: given[name] for name in Options._fields})
-        self.requests = 0  # that left, of any kind
+        self.requests = 0  # number of requests that left, of any kind
         self._category = self._identity = ""
         if robots2 is not False:
             self._category = ROBOTS2_CATEGORY if robots2 is True else robots2
-            self._identity = robots2_identity(self._category)  # ValueError: it cannot be announced
+            self._identity = robots2_identity(self._category)  # raises ValueError
         super().__init__(options)
         self._robots2 = Robots2Store(self.limiter, self.warn, self._category)
         self._answers = AnswerStore(self.limiter, self.warn, self._category)
 
-    # --- How far it is ----------------------------------------------------
+    # --- State ------------------------------------------------------------
 
     @property
     def blocklist_size(self) -> int:
-        """Entries of the list that is in force; 0 also where none was ever adopted."""
+        """Number of entries of the blocklist in force; 0 if none was ever adopted."""
         blocklist = self._blocklist.held.value
         return 0 if blocklist is None else len(blocklist)
 
     @property
     def blocklist_was_missed(self) -> bool:
-        """Whether it was asked for in vain, and none was ever adopted: R3b opened the gate."""
+        """Whether the blocklist failed and none was ever adopted, so that R3b opened the gate."""
         return self._blocklist.held.value is None and self._blocklist.failed_at > NEVER
 
     # --- Many processes ---------------------------------------------------
@@ -7366,16 +7366,16 @@ class Bot(Fetcher):
     def run(
         self, urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1, fresh: bool = False
     ) -> Iterator[Result]:
-        """Many targets, each host at its own pace and no host waiting for another.
+        """Fetch many targets, each host at its own pace, and yield each Result as it is done.
 
-        Yields a Result each as it is done. De-duplicated by canonical URL (R7); a source that was
-        asked for less than `min_age` seconds ago is skipped (R8). What a Result says is remembered
-        when its caller comes back for the next one; `fresh=True` asks without validators. `jobs`
-        processes, 1 to 64, share the hosts, each of them serial (R4, R4a); a Bot in memory then
-        keeps a temporary folder.
-        ValueError: `jobs` is no such number, or a `transport` or `clock` was handed in.
+        Targets are de-duplicated by canonical URL (R7), and a source that was requested less than
+        `min_age` seconds ago is skipped (R8). Validators are stored when the caller asks for the
+        next result, because only then has it processed this one; `fresh=True` sends none. `jobs`
+        processes, 1 to 64, share the hosts, each of them serial (R4, R4a); a Bot without a cache
+        folder then uses a temporary one.
+        Raises ValueError for another `jobs`, or if a `transport` or `clock` was given.
         """
-        self._warned.clear()  # what one run said, the next says again
+        self._warned.clear()  # each run gives its warnings again
         if isinstance(urls, str):
             urls = [urls]
         if jobs == 1:
@@ -7383,16 +7383,16 @@ class Bot(Fetcher):
         return results_of_processes(self, urls, min_age, fresh, jobs)
 
     def worker_settings(self) -> dict[str, Any]:
-        """The arguments of a Bot in another process that works for this one."""
+        """Return the arguments for the Bot of a worker process."""
         settings = self.options._asdict()
         for name in ("transport", "clock", "rand", "warn", "trace"):
             del settings[name]
         return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
 
     def share_memory(self) -> str:
-        """The folder by which other processes know what this one does, be it a temporary one.
+        """Return the folder that other processes share with this one, if need be a temporary one.
 
-        "" where none can be written.
+        It is "" if no folder can be written.
         """
         folder = self._cache.folder
         if folder is not None:
@@ -7409,24 +7409,24 @@ class Bot(Fetcher):
         return folder
 
     def refresh_blocklist(self) -> float:
-        """R10: the list is current now, or was asked for in vain: then when, Unix seconds."""
+        """Refresh the blocklist if it is stale, and return when that failed last.  R10"""
         self._decision(f"{self.origin}/", [self._blocklist_gate])
         return self._blocklist.failed_at
 
     def progress(self) -> tuple[int, float]:
-        """For `merge_progress` in another process: what is new since the last call."""
+        """Return what is new since the last call, for `merge_progress` in another process."""
         requests, self.requests = self.requests, 0
         return requests, self._blocklist.failed_at
 
     def merge_progress(self, requests: int, failed_at: float) -> None:
-        """What another process did: requests, and when it asked for the blocklist in vain."""
+        """Add the requests of another process, and the time when its blocklist failed."""
         self.requests += requests
         self._blocklist.take_failure(failed_at)
 
     # --- Readings ---------------------------------------------------------
 
     def read_body(self, job: Job, answer: Response) -> Reading:
-        """R6, R9: what it is called, what it links to in structured forms, what it asks of us."""
+        """Return title, structured links and robots directives of an answer.  R6 R9"""
         content_type = header_value(answer.headers, "content-type")
         reading = read_metadata(answer.body, content_type, job.wire) if answer.body else Reading()
         directives, cautions = robots_directives(answer.headers, reading.robots_directives)
@@ -7437,26 +7437,26 @@ class Bot(Fetcher):
         return reading._replace(robots_directives=directives, warnings=warnings)
 
     def probe(self, url: str) -> Result:
-        """As fetch, with one retry where there is no HTTP answer: for the self-test's fixtures."""
+        """Fetch a fixture of the self-test: without an HTTP answer it is retried once."""
         return self._result_of(url, kind="fixture")
 
     def discover(self, url: str, min_age: float = 0.0) -> Iterator[Source]:
-        """The structured forms of a source, in R9's order: a feed, markdown, llms.txt.
+        """Yield the structured forms of a source, in R9's order: a feed, markdown, llms.txt.
 
-        Sitemaps follow, listed and never followed. The target is read; feeds that its head
-        advertises are listed. Every request passes every gate. Where the target gave nothing, one
-        Source of kind "none" comes with its `.result`. `min_age` (seconds) is R8's floor.
+        The target is read, and the feeds that its head advertises are listed. Sitemaps come last,
+        and are not followed. Every request passes every gate. If the target gave nothing, there is
+        one Source of kind "none" with its `.result`. `min_age` (seconds) is R8's floor.
         """
         named = set()
         with CONNECTION.call():
             result, warning = self._to_discover(url, min_age, wants=wants_structured)
-            bare = result._replace(body=b"")  # R6: nothing is kept that nobody needs
+            bare = result._replace(body=b"")  # R6: the body is not kept
             for source in self._sources(result, warning, min_age):  # R9
                 name = (source.kind, source.url)
                 if name not in named:
                     named.add(name)
                     yield with_signals(source._replace(target=result.url), result)
-                del source  # its items are not kept while the next is asked for
+                del source  # frees its items before the next request
         if not named:
             found_at = result.final_url or result.url
             yield Source("none", found_at, target=result.url, result=bare)
@@ -7492,37 +7492,37 @@ class Bot(Fetcher):
                 yield Source("sitemap", sitemap)
 
     def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
-        """R8: what it gave another target of its site lately is not asked for again."""
+        """Request the llms.txt of a site, unless another target just did.  R8"""
         result, warning = self._to_discover(url, min_age)
         is_absent = result.outcome == "failed" and result.status in (404, 410)
         kind = media_kind(result.content_type)
         if result.ok and result.body and kind in LLMS_KINDS:
             yield with_signals(llms_source(result, warning), result)
-        elif result.ok:  # a page that stands for all that is not there
+        elif result.ok:  # a page that the server sends for all missing paths
             decision = result.decision._replace(reason="it is no llms.txt")
             none = result._replace(outcome="failed", decision=decision)
             self._remember(f"discover {canonical_url(url)}", none)
         elif result.outcome == "skipped" and result.last_failure:
-            return  # it was said when it failed
-        elif not is_absent:  # it was not asked, or did not answer
+            return  # reported when it failed
+        elif not is_absent:  # put off, refused, or failed otherwise
             yield Source("llms.txt", url, result=result)
 
     def attest(self) -> dict[str, Any]:
-        """The attestation document of spec 14, measured in the sandbox."""
-        # This and `run` alone look downwards in this file: proof and processes are made of bots.
+        """Return the attestation document of spec 14, measured in the sandbox."""
+        # Only this and `run` use sections below, because proof and processes make bots.
         return attest()
 
     # --- robots2.txt, opt-in ----------------------------------------------
 
     def gates_of(self, kind: str) -> list[Gate]:
-        """spec 7; robots2 can only narrow what the other gates allow."""
+        """The gates of spec 7, and for targets that of robots2, which can only deny more."""
         gates = super().gates_of(kind)
         if self._category and kind == "target":
             gates.insert(-1, self._robots2_gate)
         return gates
 
     def _robots_gate(self, job: Job) -> GateAnswer:
-        """R2; and what the site says of models, which binds whoever hands its page to one."""
+        """R2, and the Content-Signal of the site, which binds a caller with a model."""
         refusal = super()._robots_gate(job)
         is_target = not job.is_policy
         if is_target and refusal is None and forbids_ai_input(job.decision.content_signals):
@@ -7531,34 +7531,34 @@ class Bot(Fetcher):
         return refusal
 
     def interval_of(self, site: str) -> float:
-        """R4, R2d, and the `rate` of robots2: the largest."""
+        """Return the largest of R4's interval, Crawl-delay (R2d) and the `rate` of robots2."""
         rate_interval = self._robots2.rules_of(site).rate_interval
         return max(super().interval_of(site), rate_interval or 0.0)
 
     def extra_headers(self, job: Job) -> dict[str, str]:
-        """X-Agent-Identity, where robots2 wants it."""
+        """Return X-Agent-Identity, if robots2 wants it."""
         policy = self._robots2.rules_of(job.site).policy
         if policy.get("announce") == "yes" or job.kind == "ask":
             return {"X-Agent-Identity": self._identity}
         return {}
 
     def may(self, url: str, directive: str) -> Decision:
-        """What the site's robots2.txt answers to a use of `url`: "summarise", "quote", "train" …
+        """Decide by the site's robots2.txt about a use of `url`: "summarise", "quote", "train" …
 
-        True only where it says yes, or was asked and allows it, and never for a URL that the file
-        itself closes. `.reason` begins with the stance in the text's words: "yes", "no", "ask",
-        "short-only", "session-only" …, or "unstated" where the site says nothing. ValueError:
-        not a directive of robots2, or robots2 is off.
+        The Decision is true only if the file says yes, or if the site was asked and allows the use,
+        and never for a URL that the file closes. `.reason` begins with the value in the file
+        ("yes", "no", "ask", "short-only", "session-only" …), or with "unstated" if there is none.
+        Raises ValueError for an unknown directive, or if robots2 is off.
         """
         if not self._category:
             raise ValueError("robots2 is off, want Bot(robots2=True)")
-        robots2_use(SILENT_ROBOTS2, "/", directive)  # ValueError: before anything is asked for
+        robots2_use(SILENT_ROBOTS2, "/", directive)  # raises ValueError before any request
         gates = self.gates_of("ask")
         gates[-1] = partial(self._robots2_gate, use=directive)
         return self._decision(url, gates)
 
     def _robots2_gate(self, job: Job, use: str = "") -> GateAnswer:
-        """What robots2.txt closes, or wants to be asked for first: a request, or a use."""
+        """Deny a request or use that robots2.txt closes, and ask the site if the file says so."""
         site = job.site
         robots2, need = self._robots2.chain_of(site, job)
         if need is not None:
@@ -7567,7 +7567,7 @@ class Bot(Fetcher):
         ruling = robots2_use(robots2, target, use) if use else robots2_gate(robots2, target)
         if ruling.decision == "denied":
             refusal = job.refused("robots2", ruling.reason)
-            return refusal._replace(rule=ruling.rule)  # no line of robots.txt
+            return refusal._replace(rule=ruling.rule)  # not the rule of robots.txt
         if use:
             job.decision = job.decision._replace(reason=ruling.reason)
         for directive in ruling.ask:
@@ -7579,10 +7579,10 @@ class Bot(Fetcher):
         return None
 
     def _permission(self, job: Job, directive: str, use: str) -> GateAnswer:
-        """None where an answer that still holds allows it, else the way to one."""
+        """Return None if a current answer permits the directive, else a refusal or the question."""
         key = f"{job.site} {directive}"
         if not self._answers.is_current(key):
-            refusal = self._pace_gate(job)  # an allow-once would be wasted
+            refusal = self._pace_gate(job)  # else an allow-once might be wasted
             return self._answers.need(job, key) if refusal is None else refusal
         held = self._answers.held_of(key)
         answer: AskAnswer = held.value
@@ -7590,7 +7590,7 @@ class Bot(Fetcher):
         reason = f"{words}: {answer.reason}"
         if answer.decision in ("allow", "allow-once"):
             if scope_covers(answer.scopes, path_and_query(job.wire)):
-                if use:  # else the reason of robots.txt stands
+                if use:  # else the reason remains that of robots.txt
                     job.decision = job.decision._replace(reason=reason)
                 return None
             reason += ", not for this path"
@@ -7598,7 +7598,7 @@ class Bot(Fetcher):
         return job.refused("robots2", reason, retry_at)._replace(rule=None)
 
     def request_left(self, job: Job) -> None:
-        """An allow-once is used up by the request that went."""
+        """Count a request, which uses up an allow-once."""
         self.requests += 1
         if self._category and not job.is_policy:
             self._answers.use_up(job.site)
@@ -7606,7 +7606,7 @@ class Bot(Fetcher):
     # --- For --check ------------------------------------------------------
 
     def with_cautions(self, decision: Decision, min_age: float) -> Decision:
-        """An allowance that says which list was missed (R3b), and whether a run would skip it (R8)."""
+        """Add to the reason that no blocklist was adopted (R3b) and that a run would skip (R8)."""
         if not decision:
             return decision
         reason = decision.reason
@@ -7621,15 +7621,15 @@ class Bot(Fetcher):
         return decision._replace(reason=reason)
 
     def explain(self, decision: Decision) -> Iterator[tuple[str, str]]:
-        """Each gate in order, up to the one that refused: (gate, what it said)."""
+        """Yield (gate, text) for each gate in order, up to the one that refused."""
         wire = wire_url(decision.url)
         site = site_key(wire)
-        self.robots.load(site)  # a worker process may have asked
+        self.robots.load(site)  # as a worker process may have stored it
         self._robots2.load(robots2_url(site))
         robots = str(decision.verdict or "unknown")
         if decision.group is not None:
             robots += f", group {decision.group}"
-        if decision.rule is not None and decision.gate != "robots2":  # else it is robots2's
+        if decision.rule is not None and decision.gate != "robots2":  # not its rule
             robots += f", {spell_rule(decision.rule)}"
         signals = [f"{name}={said}" for name, said in decision.content_signals.items()]
         facts = [
@@ -7676,7 +7676,7 @@ class Bot(Fetcher):
 
 
 def remove_folder(path: str, process: int) -> None:
-    """A temporary folder goes with the process that made it, not with one that was forked."""
+    """Remove a temporary folder, unless this is a fork of the process that made it."""
     if os.getpid() == process:
         import shutil
 
@@ -7684,12 +7684,12 @@ def remove_folder(path: str, process: int) -> None:
 
 
 def forbids_ai_input(signals: Mapping[str, str]) -> bool:
-    """spec 19: whether a site's Content-Signal keeps its pages from models."""
+    """Whether the Content-Signal of a site forbids to give its pages to a model (spec 19)."""
     return signals.get("ai-input", "").lower() == "no"
 
 
 def with_signals(source: Source, result: Result) -> Source:
-    """A source with what the sites of the Result that it came from say of models."""
+    """Return a source with the ai-input=no of the Result that it came from, if that has one."""
     if not result.no_ai_input or source.no_ai_input:
         return source
     warning = AI_INPUT_WARNING
@@ -7699,12 +7699,12 @@ def with_signals(source: Source, result: Result) -> Source:
 
 
 def is_llms_txt(url: str) -> bool:
-    """Whether a wire URL is that of a site's llms.txt."""
+    """Whether a wire URL is that of the llms.txt of a site."""
     return split_url(url).path == "/llms.txt"
 
 
 def llms_source(result: Result, warning: str) -> Source:
-    """The source that an llms.txt is, which came as this Result."""
+    """Return the source for an llms.txt that was fetched."""
     text = decode_body(result.body, result.content_type)
     parsed = parse_llms_txt(text, result.final_url)
     return Source("llms.txt", result.final_url, parsed.links, parsed.title, warning)
@@ -7741,37 +7741,38 @@ def source_of(result: Result, warning: str) -> Source | None:
 
 @cache
 def default_bot() -> Bot:
-    """The bot of the module's functions, made when first asked for: an import touches nothing."""
+    """Return the bot of the module's functions. It is made at the first call, not at import."""
     return Bot()
 
 
 def may_fetch(url: str, wait: bool = True) -> Decision:
-    """Whether `url` may be requested now, by the gates of spec 7 in order: R3, address, R2, R4.
+    """Decide whether `url` may be requested now, by the gates of spec 7: R3, address, R2, R4.
 
-    Gives a Decision, true where allowed; else `.gate` and `.reason` say why not, and `.retry_at`
-    (Unix seconds) stands where the answer is "not yet". `wait=True` takes the host's slot (R4) and
-    returns when it is due: send one request. `wait=False` takes no slot and waits for none. Stale
-    policy documents are asked for either way (R12). A bad URL is a refusal; nothing is raised.
+    Returns a Decision, which is true if allowed; else `.gate` and `.reason` say why not, and
+    `.retry_at` (Unix seconds) is set if it may be later. `wait=True` waits for the pace of the host
+    (R4) and records a request, so send one at once. `wait=False` neither waits nor records. Stale
+    policy documents are requested either way (R12). A bad URL is refused without an exception.
     """
     return default_bot().may_fetch(url, wait)
 
 
 def heard(url: str, status: int, headers: Union[Mapping[str, str], Headers] = ()) -> None:
-    """Says what a client of your own was answered behind `may_fetch`.  R5
+    """Report the answer that a client of your own got behind `may_fetch`.  R5
 
-    A 429 or 503 holds the host back: as long as its Retry-After says, else by the schedule for so
-    many in a row. `headers` is a mapping or has pairs. ValueError: a bad URL.
+    A 429 or 503 holds the host back: until its Retry-After, or without one by the schedule, which
+    depends on how many came in a row. `headers` is a mapping or a sequence of pairs. Raises
+    ValueError for a bad URL.
     """
     default_bot().heard(url, status, headers)
 
 
 def fetch(url: str, fresh: bool = False) -> Result:
-    """Requests one absolute http(s) URL behind every gate (spec 7), and gives a Result.
+    """Request an absolute http(s) URL behind every gate (spec 7), and return a Result.
 
-    Nothing is raised for policy, network, server or a bad URL: `.outcome` is "fetched",
-    "unchanged", "denied", "deferred" or "failed", and `.reason` says why. It may wait for pace and
-    retries, 300 s at most (R4, R5). What has not changed since the last fetch is "unchanged", with
-    an empty body (R7); `fresh=True` asks for it anew.
+    Trouble with policy, network, server or the URL raises no exception: `.outcome` is "fetched",
+    "unchanged", "denied", "deferred" or "failed", and `.reason` says why. Pace and retries may take
+    up to 300 s (R4, R5). A page that has not changed since the last fetch is "unchanged", with an
+    empty body (R7); `fresh=True` requests it without validators.
     """
     return default_bot().fetch(url, fresh)
 
@@ -7779,22 +7780,22 @@ def fetch(url: str, fresh: bool = False) -> Result:
 def run(
     urls: Iterable[str], min_age: float = 3600.0, jobs: int = 1, fresh: bool = False
 ) -> Iterator[Result]:
-    """Fetches many URLs, each host at its own pace (R4), and gives a Result for each.
+    """Fetch many URLs, each host at its own pace (R4), and yield a Result for each.
 
-    Yields them as they are done, in no promised order; errors as `fetch`. A second spelling of a
-    target is "skipped" (R7), as is one that was asked for less than `min_age` seconds ago (R8).
-    Strictly serial; `jobs` above 1 deals the hosts to that many processes, at most 64 (R4a).
-    `fresh=True` asks without validators.
+    Results come as they are done, in any order, and errors as in `fetch`. A second spelling of a
+    target is "skipped" (R7), as is one that was requested less than `min_age` seconds ago (R8).
+    Requests are serial; `jobs` above 1 deals the hosts to that many processes, at most 64 (R4a).
+    `fresh=True` sends no validators.
     """
     return default_bot().run(urls, min_age, jobs, fresh)
 
 
 def discover(url: str) -> Iterator[Source]:
-    """What a site offers instead of HTML, in R9's order: a Source each.
+    """Yield a Source for each form that a site offers instead of HTML, in R9's order.
 
-    `.kind` is "feed", "markdown", "llms.txt" or "sitemap", with `.url`, `.title` and `.items`;
-    "none" where the target gave nothing, with its `.result`. What is only advertised is listed,
-    with no items, and not asked for (R6). Nothing is raised for policy, network or a bad URL.
+    `.kind` is "feed", "markdown", "llms.txt" or "sitemap", with `.url`, `.title` and `.items`, or
+    "none" with `.result` if the target gave nothing. What a page only advertises is listed without
+    items, and not requested (R6). Trouble with policy, network or the URL raises no exception.
     """
     return default_bot().discover(url)
 
@@ -9636,43 +9637,43 @@ def count_outcomes(outcomes: Iterable[str]) -> dict[str, int]:
 
 
 # === 20. MANY PROCESSES   R4a ================================================
-# Owns who works on which targets. Each worker process is an ordinary serial bot, and the cache
-# folder coordinates them all.
+# Deals the targets to worker processes. Each worker is an ordinary serial bot, and the cache folder
+# coordinates them.
 
-STATUS_TICK_SECONDS = 0.5  # between two looks of a status line at the clock
-MAX_JOBS = 64  # processes; each holds a blocklist of its own
-MAX_WINDOWS_JOBS = 60  # Windows waits for no more than 62 pipes at once
-PARENT_LOOK_SECONDS = 0.5  # how soon at the latest a worker sees that its parent is gone
+STATUS_TICK_SECONDS = 0.5  # between two updates of a status line
+MAX_JOBS = 64  # processes; each holds a copy of the blocklist
+MAX_WINDOWS_JOBS = 60  # Windows cannot wait for more than 62 pipes at once
+PARENT_LOOK_SECONDS = 0.5  # between two checks of a worker whether its parent is alive
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Finding(NamedTuple):
-    """What a bot found out about one target."""
+    """A result for one target."""
 
     target: str  # as asked
-    value: Any  # a Result, a Decision or a Source; None where there is nothing new to show
-    is_last: bool = True  # nothing more comes of this target
+    value: Any  # a Result, a Decision or a Source; None: only the status line is to be updated
+    is_last: bool = True  # nothing more follows for this target
 
 
 Findings = Generator[Finding, None, None]
 
 
 class Assignment(NamedTuple):
-    """What is wanted of many targets; it crosses to a worker process."""
+    """A task for one bot. It is sent to worker processes."""
 
     mode: str  # "run", "check" or "discover"
     urls: Sequence[str]
     min_age: float = 0.0  # R8: seconds
     keeps_bodies: bool = True
-    is_anew: bool = False  # no validators are sent
-    adopts: bool = True  # R7: false in a worker, whose parent adopts what was read
+    is_anew: bool = False  # send no validators
+    adopts: bool = True  # R7: store validators; false in a worker, whose parent stores them
 
 
 def findings_of(bot: Bot, assignment: Assignment, jobs: int = 1) -> Findings:
-    """A Finding each as it is done, by this process, or by `jobs` that work for it.
+    """Yield Findings as they are made, by this process or by `jobs` worker processes.
 
-    They all end when the generator is closed. `bot.requests` and `bot.blocklist_was_missed` count
-    what they did too. ValueError, at once: there cannot be so many.
+    The workers end when the generator is closed. `bot.requests` and `bot.blocklist_was_missed`
+    include what they did. Raises ValueError at once if there cannot be so many.
     """
     if jobs == 1:
         return MODE_FINDINGS[assignment.mode](bot, assignment)
@@ -9683,7 +9684,7 @@ def findings_of(bot: Bot, assignment: Assignment, jobs: int = 1) -> Findings:
 def results_of_processes(
     bot: Bot, urls: Iterable[str], min_age: float, is_anew: bool, jobs: int
 ) -> Iterator[Result]:
-    """Yields what `Bot.run` does with one process. ValueError: it cannot, and says so at once."""
+    """Yield the Results of `Bot.run` with many processes. Raises ValueError at once."""
     assignment = Assignment("run", list(map(str, urls)), min_age, is_anew=is_anew)
     return values_of(findings_of(bot, assignment, jobs))
 
@@ -9695,7 +9696,7 @@ def values_of(findings: Findings) -> Iterator[Any]:
                 yield finding.value
 
 
-# --- What a bot itself finds, in whatever process, one target after the other --
+# --- The findings of one bot ---------------------------------------------------
 
 
 def run_findings(bot: Bot, assignment: Assignment) -> Findings:
@@ -9719,7 +9720,7 @@ def check_findings(bot: Bot, assignment: Assignment) -> Findings:
 
 def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
-        # A loop's variable would keep the items while the next source is asked for.
+        # The variable of a loop would keep the items while the next source is requested.
         yield from map(partial(Finding, url, is_last=False), bot.discover(url, assignment.min_age))
         yield Finding(url, None)
 
@@ -9728,7 +9729,7 @@ MODE_FINDINGS = {"run": run_findings, "check": check_findings, "discover": disco
 
 
 def lost_findings(bot: Bot, mode: str, urls: Iterable[str], reason: str) -> Findings:
-    """Says of each target that it failed, since no worker is there for it."""
+    """Yield a failure for each target of a worker that ended or could not be started."""
     for url in urls:
         result = bot.unasked("failed", url, reason)
         source = Source("none", url, target=url, result=result)
@@ -9742,10 +9743,10 @@ def lost_findings(bot: Bot, mode: str, urls: Iterable[str], reason: str) -> Find
 def work(
     assignment: Assignment, settings: dict[str, Any], failed_at: float, parent: Connection
 ) -> None:
-    """The life of a worker process: a bot, whose parent reads what it finds."""
+    """Run a worker process: one bot, which sends its findings to the parent."""
     import threading
 
-    # Ctrl-C reaches each process of a terminal's group; the parent alone answers it.
+    # The terminal sends Ctrl-C to all processes of its group. Only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
@@ -9760,20 +9761,20 @@ def work(
         bot.merge_progress(0, failed_at)
         for finding in findings_of(bot, assignment):
             tell("finding", (finding, bot.progress()))
-            parent.recv_bytes()  # The next target is begun when this one was read.
-    except Exception as error:  # noqa: BLE001 - its targets are told as failed, without a traceback
-        with suppress(OSError):  # The parent reads no more.
+            parent.recv_bytes()  # The parent has shown this finding.
+    except Exception as error:  # noqa: BLE001 - the parent reports the targets as failed
+        with suppress(OSError):  # the parent is gone
             tell("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
         sys.exit(1)
 
 
 def end_with_parent() -> None:
-    """Ends this process, be it in mid-request, when its parent is gone."""
+    """End this process when its parent is gone, even in the middle of a request."""
     import multiprocessing
 
     number = os.getppid()
     parent: Any = multiprocessing.parent_process()
-    # Other processes may hold copies of the pipe by which the parent's end is seen.
+    # is_alive() watches a pipe. A process that inherited a copy of it keeps the pipe open.
     while parent.is_alive() and os.getppid() == number:
         parent.join(PARENT_LOOK_SECONDS)
     os._exit(1)
@@ -9783,22 +9784,22 @@ def end_with_parent() -> None:
 
 
 class Worker(NamedTuple):
-    """A worker process, as its parent knows it."""
+    """What the parent knows of a worker process."""
 
     process: BaseProcess
     unfinished: collections.Counter[str]  # targets
 
 
-Workers = dict["Connection", Worker]  # by the parent's end of the pipe
-RUNNING_WORKERS: dict[int, Workers] = {}  # of each generator of this process that is not closed
+Workers = dict["Connection", Worker]  # the key is the parent's end of the pipe
+RUNNING_WORKERS: dict[int, Workers] = {}  # those of each open generator of this process
 
 
 def forget_workers() -> None:
-    """After fork: the worker processes are the parent's, and no concern of the child's."""
+    """Forget the workers in a forked child, because they belong to its parent."""
     for workers in RUNNING_WORKERS.values():
         import multiprocessing.process
 
-        # At the end of a process multiprocessing ends those that this set has, the parent's too.
+        # At exit multiprocessing terminates the processes in this set, which is a copy here.
         children: set[BaseProcess] = getattr(multiprocessing.process, "_children", set())
         for connection, worker in workers.items():
             children.discard(worker.process)
@@ -9812,18 +9813,18 @@ if hasattr(os, "register_at_fork"):
 
 
 def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
-    """R4a: starts worker processes, yields what they find, and ends them with this generator."""
+    """R4a: start worker processes, yield their findings, and end them with the generator."""
     from multiprocessing.connection import wait
 
     urls = assignment.urls
     count = min(jobs, MAX_WINDOWS_JOBS) if sys.platform == "win32" else jobs
     shares = split_by_host(filter(host_of, urls), count, partial(queue_of, bot))
-    if not shares or not bot.share_memory():  # no request comes of it, or nobody can share
+    if not shares or not bot.share_memory():  # no host, or no folder to share
         yield from findings_of(bot, assignment)
         return
     no_urls = list(itertools.filterfalse(host_of, urls))
     yield from findings_of(bot, assignment._replace(urls=no_urls))
-    failed_at = bot.refresh_blocklist()  # R10: the parent asks once for all of them
+    failed_at = bot.refresh_blocklist()  # R10: once, for all workers
     workers: Workers = {}
     RUNNING_WORKERS[id(workers)] = workers
     try:
@@ -9834,15 +9835,15 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
                 try:
                     start_worker(bot, task, failed_at, workers)
                 except OSError as error:
-                    wanted = "raise `ulimit -n` and `-u`, or want fewer --jobs"
+                    wanted = "want fewer jobs, or a higher `ulimit -n` and `-u`"
                     reason = f"no process for it ({error.strerror or error}), {wanted}"
                     lost += lost_findings(bot, task.mode, share, reason)
         yield from lost
         while workers:
             ready = wait(list(workers), STATUS_TICK_SECONDS)
-            for connection in filter(workers.__contains__, ready):  # a forked child has none
+            for connection in filter(workers.__contains__, ready):  # none in a forked child
                 yield from receive(bot, assignment.mode, workers, connection)
-            yield Finding("", None, is_last=False)  # so that a status line goes on
+            yield Finding("", None, is_last=False)  # updates the status line
     finally:
         RUNNING_WORKERS.pop(id(workers), None)
         for worker in workers.values():
@@ -9853,7 +9854,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
 
 
 def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: Workers) -> None:
-    """Adds a process for the task to `workers`, by our end of its pipe. OSError: none can be had."""
+    """Start a process for the task and add it to `workers`. Raises OSError if it cannot start."""
     context = worker_context()
     ours, theirs = context.Pipe()
     arguments = task, bot.worker_settings(), failed_at, theirs
@@ -9864,11 +9865,11 @@ def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: Workers)
 
 
 def receive(bot: Bot, mode: str, workers: Workers, connection: Any) -> Findings:
-    """Reads what a worker says next; what one that has ended left undone has failed."""
+    """Handle the next message of a worker. The open targets of one that has ended have failed."""
     process, unfinished = workers[connection]
     try:
         kind, value = connection.recv()
-    except (EOFError, OSError):  # all that it sent was read before
+    except (EOFError, OSError):  # the worker has ended, and all its messages were read
         del workers[connection]
         connection.close()
         process.join()
@@ -9886,13 +9887,13 @@ def receive(bot: Bot, mode: str, workers: Workers, connection: Any) -> Findings:
         unfinished[finding.target] -= finding.is_last
         yield finding
         if mode == "run":
-            bot.adopt(finding.value)  # R7: the caller came back, so it has read the Result.
-        with suppress(OSError):  # The worker has ended meanwhile.
+            bot.adopt(finding.value)  # R7: the caller has processed the Result
+        with suppress(OSError):  # the worker has ended
             connection.send_bytes(b"")
 
 
 def host_of(url: str) -> str:
-    """Gives the key of a target's pace; "" where it is no URL."""
+    """Return the host key of a target, or "" if it is no URL."""
     try:
         return host_key(wire_url(url))
     except ValueError:
@@ -9900,7 +9901,7 @@ def host_of(url: str) -> str:
 
 
 def queue_of(bot: Bot, url: str) -> str:
-    """Names the host where a target queues: its own, or the one at which a hop was put off."""
+    """Return the host at which a target waits: its own, or that of the redirect it waits at."""
     way = way_of(bot.sources.load(canonical_url(wire_url(url))), bot.now())
     return host_key(way.urls[-1]) if way.urls else host_of(url)
 
@@ -9908,9 +9909,10 @@ def queue_of(bot: Bot, url: str) -> str:
 def split_by_host(
     urls: Iterable[str], count: int, host_of: Callable[[str], str] = host_of
 ) -> list[list[str]]:
-    """At most `count` lists of URLs, all of a host's in one of them, of about the same lengths.
+    """Deal URLs to at most `count` lists of about the same length, each host to one list.
 
-    For as many processes or machines: pace is kept by host (R4a). What is no URL counts as a host.
+    Each list is for one process or machine, since pace is kept by host (R4a). Targets that are no
+    URLs count as one host.
     """
     by_host: dict[str, list[str]] = {}
     for url in urls:
@@ -9922,12 +9924,12 @@ def split_by_host(
 
 
 def worker_context() -> Any:
-    """Lets processes start by fork, which is cheap, where that is safe, and anew elsewhere."""
+    """Return the way to start processes: fork, which is cheap, if that is safe, else spawn."""
     import multiprocessing
 
     if sys.platform.startswith("linux"):
         with suppress(OSError):
-            # A lock that another thread holds would stay locked in a fork.
+            # With more threads, a lock that another one holds would stay locked in the child.
             if len(os.listdir("/proc/self/task")) == 1:
                 return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
@@ -9935,9 +9937,9 @@ def worker_context() -> Any:
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Ctrl-C and SIGTERM come when the block has ended.
+    """Delay Ctrl-C and SIGTERM until the block has ended.
 
-    A worker that is started in it is born with the hold, and lifts it once it knows what to do.
+    A worker inherits the blocked signals, and unblocks them when its handlers are set.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -9950,7 +9952,7 @@ def signals_held_back() -> Iterator[None]:
 
 
 def check_jobs(jobs: int, options: Options) -> None:
-    """Raises ValueError where there cannot be so many processes, or they cannot have an option."""
+    """Raise ValueError if there cannot be so many processes, or if an option excludes them."""
     if not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
         raise ValueError(f"jobs is {jobs!r}, want 1 to {MAX_JOBS}")
     if sys.platform in WEBASSEMBLY:
@@ -10737,10 +10739,10 @@ class McpServer(SystemClock):
 
 
 # === 22. REPORT ===============================================================
-# A publisher who asks gets a page: when each host was asked, and why what was refused. It is drawn
-# from the fields of results, and no reason is read. Every foreign string is escaped.
+# A page for publishers: when each host was requested, and what was refused and why. It is made from
+# the fields of results, and reasons are shown but not parsed. Every foreign string is escaped.
 
-MAX_REPORT_ROWS = 500  # of each list and drawing; browsers stall at a million
+MAX_REPORT_ROWS = 500  # of each list and drawing; a browser cannot show a million
 REPORT_PAGE = f"""\
 <!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -10776,42 +10778,42 @@ svg {{ display: block; width: 100%; height: 18px; overflow: visible; }}
 <p>The bot is <a href="{ORIGIN}/bot/">Walsh-Research</a>. Its requests say
 <code>{USER_AGENT}</code>. To opt out, put <code>User-agent: {UA_TOKEN}</code> and below it
 <code>Disallow: /</code> into your robots.txt, or do as <a href="{ORIGIN}/bot/">its page</a> says;
-the <a href="{ORIGIN}{BLOCKLIST_PATH}">list of those who have opted out</a> is public.</p>
+the <a href="{ORIGIN}{BLOCKLIST_PATH}">opt-out list</a> is public.</p>
 <h2>Requests by host</h2>
 <p>Each mark is a request, on one axis of time: <b class="target">&#9679;</b> a page,
 <b class="policy">&#9679;</b> robots.txt or another policy document, <b class="trouble">&#9679;</b>
 an answer of 400 and above, or none. The gap is that of the two closest requests for pages,
-redirects and retries among them, beside what robots.txt asked for at the time.</p>
+redirects and retries included, and behind it stands what robots.txt asked for at that time.</p>
 <table class="hosts"><tr><th>host<th>requests<th>gap<th>when</tr>
 $hosts
 </table>
 <h2>What was not read, and why</h2>
 <table class="reasons">
-<tr><th>outcome<th>gate or status<th>host<th>targets<th>why (of the first)<th>the first</tr>
+<tr><th>outcome<th>gate or status<th>host<th>targets<th>reason of the first<th>the first</tr>
 $reasons
 </table>
 <h2>Each request</h2>
 $requests
 <h2>Words</h2>
 <dl>
-<dt>fetched</dt><dd>The page was asked for and read. Nothing of it is kept.</dd>
-<dt>unchanged</dt><dd>The page was asked for, and had not changed since the last time.</dd>
-<dt>denied</dt><dd>A rule forbids it. The page was not asked for.</dd>
-<dt>deferred</dt><dd>It was too early. The page may be asked for later.</dd>
-<dt>skipped</dt><dd>The page was asked for a short while ago, or stands in the list twice.</dd>
-<dt>failed</dt><dd>There was no answer, or none that can be used.</dd>
-<dt>R3</dt><dd>The owner has opted out: the host is on the list that all of these bots obey.</dd>
+<dt>fetched</dt><dd>The page was requested and read. Nothing of it is kept.</dd>
+<dt>unchanged</dt><dd>The page was requested, and had not changed since the last time.</dd>
+<dt>denied</dt><dd>A rule forbids the request. The page was not requested.</dd>
+<dt>deferred</dt><dd>It was too early. The page may be requested later.</dd>
+<dt>skipped</dt><dd>The page was requested a short while ago, or was named twice.</dd>
+<dt>failed</dt><dd>There was no answer, or no usable one.</dd>
+<dt>R3</dt><dd>The owner has opted out: the host is on the opt-out list.</dd>
 <dt>address</dt><dd>The address of the host is not public.</dd>
 <dt>R2</dt><dd>The robots.txt of the site decides this.</dd>
 <dt>robots2</dt><dd>The robots2.txt of the site decides this.</dd>
 <dt>R4</dt><dd>The pace of the host: a second between requests, or what Crawl-delay asks for.</dd>
-<dt>R5</dt><dd>The host has trouble (429, 503 or no answer), and is left alone for a while.</dd>
+<dt>R5</dt><dd>The host answered 429 or 503, or did not answer, and is left alone for a while.</dd>
 </dl></body></html>
 """
 
 
 def in_one_line(parts: Iterable[object]) -> str:
-    """Joins the parts that say something."""
+    """Join the parts that are not empty."""
     return ", ".join(map(str, filter(None, parts)))
 
 
@@ -10821,33 +10823,33 @@ def counted(count: int, noun: str) -> str:
 
 
 class ReportedRequest(NamedTuple):
-    """A request as a result tells it."""
+    """A request of a reported result."""
 
     at: float  # Unix seconds
-    style: str  # of its mark
+    style: str  # of its mark in the drawing
     line: str
 
 
 class Report:
-    """What results say of a run, gathered one by one, and then a page."""
+    """Gathers the results of a run, and draws a page of them."""
 
     def __init__(self) -> None:
         self.outcomes: collections.Counter[str] = collections.Counter()
-        self.unread = 0  # lines that are no results
-        # By host: its requests, and when each one for a target left, with the pace that its line
-        # knew.
+        self.unread = 0  # number of lines that are no results
+        # By host: all requests; and for each request for a target its time and the pace that was
+        # asked for then.
         self.requests: dict[str, list[ReportedRequest]] = collections.defaultdict(list)
         self.starts: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
-        # By outcome, gate, host and reason: a row of the table, whose fourth cell counts targets.
+        # By outcome, gate, host and reason: a row of the table. Its fourth cell counts targets.
         self.reasons: dict[Any, list[Any]] = {}
 
     def add_line(self, line: str) -> None:
-        """Takes a line of `--json`."""
+        """Add a line of `--json`."""
         import json
 
         try:
             self._add(json.loads(line))
-        except Exception:  # noqa: BLE001 - whatever it is, it is no result
+        except Exception:  # noqa: BLE001 - the line is no result
             self.unread += 1
 
     def _add(self, result: Mapping[str, Any]) -> None:
@@ -10859,7 +10861,7 @@ class Report:
             self.requests[host].append(reported)
             if request["kind"] == "target":
                 pace = MIN_REQUEST_INTERVAL
-                if host == asked_host:  # else the line has the Crawl-delay of another host
+                if host == asked_host:  # else crawl_delay is that of another host
                     pace = max(pace, as_number(result["crawl_delay"]))
                 self.starts[host].append((reported.at, pace))
         self.outcomes[outcome] += 1
@@ -10867,13 +10869,13 @@ class Report:
             gate = result["gate"] or result["status"] or "-"
             reason = result["reason"]
             row = [outcome, gate, asked_host, 0, reason, result["url"]]
-            if result["retry_at"]:  # Each reason tells another time, and all of them are one row.
+            if result["retry_at"]:  # reasons differ in their times; they share a row
                 reason = ""
             row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
             row[3] += 1
 
     def page(self) -> str:
-        """Draws one file in ASCII, with no script and nothing from elsewhere."""
+        """Return the page: one file in ASCII, without scripts and external resources."""
         from string import Template
 
         hosts = sorted(self.requests, key=lambda host: -len(self.requests[host]))
@@ -10884,7 +10886,7 @@ class Report:
         if times:
             summary.append(f"the first request on {iso_utc(first)}, the last on {iso_utc(last)}")
         if self.unread:
-            summary.append(f"{counted(self.unread, 'line')} of the file told no result")
+            summary.append(f"{counted(self.unread, 'line')} of the file had no result")
         reasons = [list(map(escaped, row)) for row in self.reasons.values()]
         rows = [self.host_row(host, first, last) for host in hosts]
         lists = map(self.request_list, hosts[:MAX_REPORT_ROWS])
@@ -10913,20 +10915,20 @@ class Report:
         return [escaped(host), str(len(requests)), self.closest(host), f"{drawing}</svg>"]
 
     def closest(self, host: str) -> str:
-        """Tells the closest of two requests for targets, beside the pace that robots.txt asked for by then."""
+        """Describe the gap that falls short of its pace most, or exceeds it least."""
         starts = sorted(self.starts[host])
         gaps = [(at - before - pace, pace) for (before, _), (at, pace) in zip(starts, starts[1:])]
         if not gaps:
             return "-"
         spare, pace = min(gaps)
         style = "good"
-        if spare < -0.002:  # times have whole milliseconds
+        if spare < -0.002:  # times are rounded to milliseconds
             style = "bad"
         return f'<span class="{style}">{spare + pace:.2f} s</span> of {pace:g} s'
 
 
 def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
-    """Reads an entry of `requests` in JSON; raises where it is none."""
+    """Read an entry of `requests` in JSON. Raises an exception if it is none."""
     from datetime import datetime
 
     kind = request["kind"]
@@ -10944,7 +10946,7 @@ def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
 
 
 def html_table(rows: Sequence[Sequence[str]]) -> str:
-    """The rows of a table, of cells that are HTML already."""
+    """Return the rows of a table. The cells are HTML."""
     shown = list(rows[:MAX_REPORT_ROWS])
     if len(rows) > len(shown):
         shown.append([f"and {len(rows) - len(shown)} more"])
@@ -10953,15 +10955,15 @@ def html_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def escaped(value: object) -> str:
-    """Gives it as text of a page: one line, of which nothing is markup."""
+    """Return a value as one line of text for HTML, without markup."""
     line = printable(str(value), 500)
     return escape(line)
 
 
 # === 23. COMMAND LINE ========================================================
-# Owns arguments, printing, progress and exit codes. stdout carries results; stderr all else.
+# Arguments, output, progress and exit codes. Results go to stdout and everything else to stderr.
 
-# The help screen is the table of options: their names, values and defaults are read from it.
+# The help screen. Names, values and defaults of the options are read from this text.
 HELP = """\
 usage: walsh_research.py [options] URL...
 Fetches the web politely, and proves it. One line a target: what happened, why.
@@ -11008,7 +11010,7 @@ exit codes:
   4 live fixtures out of reach         130 Ctrl-C, 143 SIGTERM, 141 closed pipe
 """
 HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
-MODES = (  # the first holds
+MODES = (  # in the order in which they are looked for
     "help",
     "version",
     "mcp",
@@ -11021,19 +11023,19 @@ MODES = (  # the first holds
     "selftest",
 )
 CONTENT_MODES = ("body", "text")
-EXIT_CODES = (0, 4, 3, 1, 2)  # a later one prevails
+EXIT_CODES = (0, 4, 3, 1, 2)  # the last one that applies is the command's
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 EXIT_CLOSED_PIPE = 141
-MAX_URL_COLUMNS = 60  # ours: to which URLs are padded; longer ones stay whole
-CHECK_NAME_COLUMNS = 76  # ours: the longest name of a check
-MAX_DETAIL_CHARACTERS = 2000  # ours: what is said of one result
-MAX_SHOWN_ITEMS = 20  # ours: of a source that --discover lists
-USUAL_PIECES = 10_000  # ours: of a line in JSON; a text has one
-UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell writes files so
+MAX_URL_COLUMNS = 60  # ours: URLs are padded to at most this width, and never cut
+CHECK_NAME_COLUMNS = 76  # ours: the length of the longest name of a check
+MAX_DETAIL_CHARACTERS = 2000  # ours: of the text behind a URL, and of a line of the log
+MAX_SHOWN_ITEMS = 20  # ours: of each source that --discover lists
+USUAL_PIECES = 10_000  # ours: pieces of a line of JSON that are written at once
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell 5 writes files in UTF-16
 
 
-# By outcome, and gate or status: which option would change it.
+# The option that would change a result, by outcome and by gate or status.
 HINTS: dict[tuple[str, object], str] = {
     ("denied", "address"): "--allow-private permits it",
     ("deferred", "R4"): "--max-wait waits longer",
@@ -11042,36 +11044,36 @@ HINTS: dict[tuple[str, object], str] = {
     ("failed", 200): "--max-bytes reads more",
 }
 
-# How an outcome is shown, its ANSI colour, and what it makes of the exit code.
+# The word that a line begins with, and the exit code, by outcome; a summary counts in this order.
 OUTCOMES = {
-    "fetched": ("OK", 32, 0),
-    "unchanged": ("SAME", 32, 0),
-    "denied": ("DENY", 33, 3),
-    "deferred": ("WAIT", 36, 1),
-    "skipped": ("SKIP", 2, 0),
-    "repeated": ("SKIP", 2, 0),  # another spelling of a target
-    "failed": ("FAIL", 31, 1),
-    "pass": ("PASS", 32, 0),
-    "fail": ("FAIL", 31, 1),
-    "skip": ("SKIP", 2, 4),  # of the self-test: out of reach
+    "fetched": ("OK", 0),
+    "unchanged": ("SAME", 0),
+    "denied": ("DENY", 3),
+    "deferred": ("WAIT", 1),
+    "skipped": ("SKIP", 0),
+    "repeated": ("SKIP", 0),  # a second spelling of a target
+    "failed": ("FAIL", 1),
+    "pass": ("PASS", 0),
+    "fail": ("FAIL", 1),
+    "skip": ("SKIP", 4),  # a live fixture of the self-test was out of reach
 }
 
 
 class Misuse(Exception):
-    """The command line or an input file is wrong: "this is so, want that"."""
+    """The command line or an input file is wrong. The message says what is, and what is wanted."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which is handled like Ctrl-C."""
+    """SIGTERM was received; it is handled like Ctrl-C."""
 
 
 # --- Arguments ----------------------------------------------------------------
 
 
 def parse_wait(text: str) -> float:
-    """Seconds of a duration as people type it: `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d`.
+    """Return the seconds of `90`, `1.5`, `30s`, `5m`, `1h30m`, `1d` or an ISO 8601 duration.
 
-    ISO 8601 is read too. Everything else is a ValueError.
+    Raises ValueError for anything else.
     >>> parse_wait("1h30m"), parse_wait("90"), parse_wait("PT5M")
     (5400.0, 90.0, 300.0)
     """
@@ -11087,30 +11089,26 @@ def parse_wait(text: str) -> float:
 
 
 def read_bytes(text: str) -> int:
-    """A number of bytes as people type it; ValueError otherwise."""
+    """Return the number of bytes of `5000000`, `64k`, `10M` or `1G`; else raise ValueError."""
     match = re.fullmatch("([0-9]{1,15})([kMG]?)", text)
     if match is None:
         raise ValueError
     return int(match[1]) << 10 * " kMG".index(match[2] or " ")
 
 
-def read_folder(text: str) -> str:
-    return os.path.expanduser(text) or PLATFORM_CACHE
-
-
-# An option, or a value as the help screen names it, is read so, and this is what is wanted.
+# The function that reads a value, and what it wants, by option or by the value's name in HELP.
 READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "--jobs": (int, f"a number of processes, 1 to {MAX_JOBS}"),
     "TIME": (parse_wait, "seconds (90), units (30s, 5m, 1h30m, 1d) or ISO 8601 (PT5M)"),
     "SECONDS": (parse_wait, "seconds (90)"),
     "N": (read_bytes, "a number of bytes (5000000), or of k, M or G (10M)"),
     "URL": (wire_url, "http(s)://host or http(s)://host:port"),
-    "DIR": (read_folder, ""),
+    "DIR": (os.path.expanduser, ""),
 }
 
 
 def read_value(option: str, kind: str, text: str) -> Any:
-    """Reads an option's value. Misuse: it cannot be read."""
+    """Read the value of an option. Raises Misuse if it cannot be read."""
     read, wanted = READERS.get(option) or READERS.get(kind, (str, ""))
     try:
         return read(text)
@@ -11120,14 +11118,14 @@ def read_value(option: str, kind: str, text: str) -> Any:
 
 
 def option_parser() -> argparse.ArgumentParser:
-    """Makes the parser of the options that the help screen shows."""
+    """Make a parser of the options that the help screen shows."""
     import argparse
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
             raise Misuse(f"{message}, want it as --help shows it")
 
-    # Each option makes a formatter, which without a width imports shutil and three compressors.
+    # argparse makes a formatter for each option. Without a width it imports shutil, which is slow.
     formatter = partial(argparse.HelpFormatter, width=80)
     parser = Parser(add_help=False, allow_abbrev=False, formatter_class=formatter)
     for short, name, kind, default in re.findall(HELP_OPTION, HELP, re.MULTILINE):
@@ -11143,7 +11141,7 @@ def option_parser() -> argparse.ArgumentParser:
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Gives the options as attributes, with `mode` and `urls`. Misuse: one cannot be read."""
+    """Return the options as attributes, with `mode` and `urls`. Raises Misuse if one is wrong."""
     parser = option_parser()
     if "--mcp" in argv:
         parser.set_defaults(max_wait=MCP_MAX_WAIT_SECONDS, timeout=MCP_TIMEOUT_SECONDS)
@@ -11151,7 +11149,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     for word in itertools.takewhile("--".__ne__, words):
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
-            raise Misuse(f"{name} is no option, {nearest_option(name, vars(options))}")
+            known = ["--" + attribute.replace("_", "-") for attribute in vars(options)]
+            near = difflib.get_close_matches(name, known, 1, 0.85)  # not --robots2 for --no-robots
+            wanted = near[0] if near else "one that --help shows"
+            raise Misuse(f"{name} is no option, want {wanted}")
     options.urls = [word for word in words if word != "--"]
     options.mode = chosen_mode(options)
     if options.force:
@@ -11159,36 +11160,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-# People look for these options, by a part of the name, and get this advice instead.
-NEAREST = {
-    "robot": "robots.txt is always obeyed (and robots2.txt as well by --robots2)",
-    "agent": "the User-Agent is always the bot's own",
-    "delay": "each host has its own pace (--max-wait bounds what is waited for)",
-    "cache": "want --cache-dir",
-    "thread": "want --jobs",
-    "insecure": "certificates are always verified",
-    "certificate": "certificates are always verified",
-    "-o": "want --body URL > FILE",
-    "-k": "certificates are always verified",
-    "-L": "redirects are always followed, each hop through every gate",
-    "-i": "want --json for what the headers say, or --input FILE for targets",
-}
-
-
-def nearest_option(name: str, attributes: Iterable[str]) -> str:
-    """Helps whoever typed an option that is none."""
-    known = ["--" + attribute.replace("_", "-") for attribute in attributes]
-    near = difflib.get_close_matches(name, known, 1, 0.8)
-    if near and "robot" not in name:  # nobody who wants to ignore robots.txt means --robots2
-        return f"want {near[0]}"
-    for part, meant in NEAREST.items():
-        if part in name:
-            return meant
-    return "want one that --help shows"
-
-
 def chosen_mode(options: argparse.Namespace) -> str:
-    """Names the method of the mode. Misuse: a target is missing, or words exclude each other."""
+    """Return the mode, which is a method of Command. Raises Misuse if the words contradict it."""
     modes = [name for name in MODES if getattr(options, name)] or ["fetch"]
     mode = modes[0]
     has_target = bool(options.urls or options.input)
@@ -11208,26 +11181,26 @@ def chosen_mode(options: argparse.Namespace) -> str:
 
 
 def read_text(name: Union[str, os.PathLike[str]]) -> str:
-    """Reads a file, or stdin ("-"), in UTF-8, or in UTF-16 with its mark. OSError, ValueError."""
+    """Read a file, or stdin ("-"), in UTF-8, or in UTF-16 if it begins with a byte order mark."""
     if name != "-":
         with open(name, "rb") as file:
             data = file.read()
-    elif sys.stdin is None:  # it was closed
+    elif sys.stdin is None:  # closed
         data = b""
     else:
         make_blocking(sys.stdin)
         data = sys.stdin.buffer.read()
     if data[:2] in UTF_16_MARKS:
         return data.decode("utf-16", "replace")
-    return data.decode("utf-8-sig", "surrogateescape")  # other bytes make a URL a bad one
+    return data.decode("utf-8-sig", "surrogateescape")  # bytes that are no UTF-8 make a bad URL
 
 
 def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
-    """The targets in a text file, or in stdin ("-"), as `--input` reads them.
+    """Return the targets in a text file, or in stdin ("-"), as `--input` reads them.
 
-    One a line, in the order of the file; a line ends at LF or CRLF. Empty lines are left out, and
-    so is what follows a `#` at the beginning of a line or after white space.
-    OSError: it cannot be read. ValueError: it has no target, or is no text.
+    Each line has one target and ends with LF or CRLF. Empty lines are left out, and so is a
+    comment, which begins with a `#` at the beginning of a line or after white space.
+    Raises OSError if the file cannot be read, and ValueError if it has no target or is no text.
     """
     text = read_text(name)
     if "\0" in text:
@@ -11240,27 +11213,27 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
 
 
 def make_blocking(stream: TextIO) -> None:
-    """Some harnesses hand over pipes that do not block: such a one seems to end, or loses lines."""
-    with suppress(AttributeError, OSError, ValueError):  # no file; Windows before Python 3.12
+    """Make a stream block. A pipe of some harnesses does not, and seems to end or loses lines."""
+    with suppress(AttributeError, OSError, ValueError):  # not a file, or Windows before Python 3.12
         os.set_blocking(stream.fileno(), True)
 
 
 def prepare_stdout() -> None:
-    """Whatever its encoding, stdout takes every character, and it takes every line whole."""
+    """Make stdout accept every character, whatever its encoding, and write every line whole."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
         if isinstance(sys.stdout.buffer, io.RawIOBase):
-            # With PYTHONUNBUFFERED one write may take a part alone, and nobody hears of the rest.
+            # With PYTHONUNBUFFERED a write may be partial, and TextIOWrapper drops the rest.
             encoding = sys.stdout.encoding
             whole = io.BufferedWriter(sys.stdout.detach())
             sys.stdout = io.TextIOWrapper(whole, encoding, "backslashreplace", line_buffering=True)
-            # It may hold what a full disk refused. Where it is not the interpreter's own as well,
-            # 3.14 tries to write that once more as it is freed, and raises.
+            # The new stream may hold text that a full disk refused. Python 3.14 raises when such a
+            # stream is freed, unless it is sys.__stdout__ as well.
             sys.__stdout__ = sys.stdout  # type: ignore[misc]
 
 
 def open_stdout() -> TextIO:
-    """Gives stdout. OSError: it was closed."""
+    """Return stdout. Raises OSError if it is closed."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, "closed")
     return sys.stdout
@@ -11268,13 +11241,13 @@ def open_stdout() -> TextIO:
 
 @contextmanager
 def line_lock(stream: TextIO) -> Iterator[None]:
-    """Keeps other processes that write lines to the same file or pipe waiting, long lines too.
+    """Hold a lock on a file or pipe, so that lines of several processes do not mix.
 
-    A record lock belongs to a process: two that inherited one open file exclude each other, which
-    `flock` does not do. Windows lets one process at a time open a file for appending.
+    `lockf` is used because its lock belongs to a process: unlike `flock`, it works between two
+    processes that inherited the same open file. Windows lets only one process append to a file.
     """
     with ExitStack() as held:
-        # Windows has no fcntl; a stream may be no file; some file systems have no locks.
+        # Windows has no fcntl, some streams are not files, and some file systems have no locks.
         with suppress(ImportError, OSError, ValueError):
             import fcntl
 
@@ -11283,17 +11256,17 @@ def line_lock(stream: TextIO) -> Iterator[None]:
         yield
 
 
-# --- What is shown ------------------------------------------------------------
+# --- Output -------------------------------------------------------------------
 
 
 def is_terminal(stream: TextIO) -> bool:
-    with suppress(AttributeError, ValueError):  # None, or closed
+    with suppress(AttributeError, ValueError):  # the stream is None, or closed
         return bool(stream.isatty())
     return False
 
 
 def terminal_columns(stream: TextIO) -> int:
-    """Tells how wide a terminal is that moves its cursor when told to; 0 for all else."""
+    """Return the width of a terminal that understands control sequences, and 0 of anything else."""
     variable = "WT_SESSION" if sys.platform == "win32" else "TERM"
     if os.environ.get(variable, "dumb") == "dumb" or not is_terminal(stream):
         return 0
@@ -11303,14 +11276,14 @@ def terminal_columns(stream: TextIO) -> int:
 
 
 def write_error(text: str) -> None:
-    """Writes on stderr. That nobody reads it stops nothing."""
-    with suppress(AttributeError, OSError, ValueError):  # the first: sys.stderr is None
+    """Write to stderr, and ignore errors: the run does not depend on its messages."""
+    with suppress(AttributeError, OSError, ValueError):  # AttributeError: sys.stderr is None
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def log(line: str) -> None:
-    """Writes a line that stays on stderr, behind its time where no person sees it come."""
+    """Write a line to stderr, with the time in front if stderr is not a terminal."""
     lead = ""
     if not is_terminal(sys.stderr):
         lead = f"{iso_utc(time.time())} "
@@ -11322,7 +11295,7 @@ def quoted_title(title: str) -> str:
 
 
 def what_came(result: Result) -> list[object]:
-    """Says in the words of a line what came, or that it was left unread."""
+    """Describe the body of a Result, or say that it was not read."""
     media_type = result.content_type.partition(";")[0].strip()
     if not result.read:
         return ["not read (R6)", media_type]
@@ -11335,7 +11308,7 @@ def what_came(result: Result) -> list[object]:
 
 
 def with_words(result: Result) -> Result:
-    """Its body is what --text gives: the words of a page, any other text as it is, or nothing."""
+    """Return the Result with the body that --text writes, which is empty if there are no words."""
     if media_kind(result.content_type) == "html":
         words = words_of_page(result).encode()
         return result._replace(body=words, content_type="text/plain; charset=utf-8")
@@ -11345,16 +11318,19 @@ def with_words(result: Result) -> Result:
 
 
 class JsonLater(list[Any]):
-    """Value tuples that become JSON-ready one by one, as each is written."""
+    """A list of value tuples that are made JSON-ready one by one, to save memory."""
+
+    def to_dict(self) -> JsonLater:
+        return self
 
     def __iter__(self) -> Iterator[Any]:
         return map(as_json, super().__iter__())
 
 
 class Command(SystemClock):
-    """What was asked for, and what came of it. The modes are its methods.
+    """One call of the command. Each mode is a method.
 
-    It is its bot's clock: it shows what a sleep is for.
+    The command is also the clock of its bot, so that the status line can show a wait.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -11362,19 +11338,19 @@ class Command(SystemClock):
         self.gives_content = self.options.mode in CONTENT_MODES
         self.writes_bytes = self.gives_content and not self.options.json
         self.targets: list[str] = []
-        self.codes = {0}  # exit codes: the worst is the command's
-        self.counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))  # in the order of a summary
-        self.done = 0  # targets
-        self.name_columns = 0  # to which URLs are padded
-        self.doing = ""  # what the bot said of its work last
-        self.shown_target = ""  # of the latest source
+        self.codes = {0}  # exit codes of what was shown
+        self.counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))
+        self.done = 0  # number of targets
+        self.name_columns = 0  # the width to which URLs are padded
+        self.doing = ""  # the latest message of the bot
+        self.shown_target = ""  # the target of the latest source
         self.started_at = self.monotonic()
         self.bot: Bot | None = None
         make_blocking(sys.stdout)
         prepare_stdout()
 
     def run(self) -> int:
-        """Does what was asked for, and gives the exit code."""
+        """Run the mode, and return the exit code."""
         self.collect_targets()
         try:
             getattr(self, self.options.mode)()
@@ -11383,7 +11359,7 @@ class Command(SystemClock):
         return max(self.codes, key=EXIT_CODES.index)
 
     def collect_targets(self) -> None:
-        """Reads the files. Misuse: one is wrong, which is told before anything is asked."""
+        """Read the input files. Raises Misuse if one is wrong, before any request."""
         urls = self.options.urls
         names = self.options.input
         if "-" in urls:
@@ -11399,12 +11375,12 @@ class Command(SystemClock):
         self.name_columns = min(MAX_URL_COLUMNS, widest)
 
     def make_bot(self, **others: Any) -> Bot:
-        """Makes a bot as the options want it. Misuse: they would break a promise."""
+        """Make a bot with the options. Raises Misuse if the bot refuses one."""
         options = self.options
         wanted = {name: value for name, value in vars(options).items() if name in Options._fields}
-        if options.selftest:  # the fixtures are asked for afresh
+        if options.selftest:  # the fixtures are requested without validators
             wanted["cache_dir"] = None
-            wanted["tag"] = options.tag or detect_identity(os.environ)  # R13, where that is known
+            wanted["tag"] = options.tag or detect_identity(os.environ)  # R13
         wanted.update(
             robots2=options.robots2,
             warn=self.warn,
@@ -11416,7 +11392,7 @@ class Command(SystemClock):
             return Bot(**wanted)
 
     def show_findings(self, mode: str, show: Callable[[Any], None]) -> None:
-        """Shows what a bot, or many processes, find of each target, as it is done."""
+        """Show the findings of a bot, or of many processes, as they come."""
         wanted = self.gives_content
         assignment = Assignment(mode, self.targets, self.options.min_age, wanted, is_anew=wanted)
         with self.make_bot() as bot:
@@ -11430,7 +11406,7 @@ class Command(SystemClock):
                         show(finding.value)
                     else:
                         self.status(self.doing)
-                    del finding  # and its items, before the next target is asked for
+                    del finding  # frees its items before the next target is requested
             if bot.blocklist_was_missed:  # R3b opened the gate
                 self.codes.add(1)
 
@@ -11441,7 +11417,7 @@ class Command(SystemClock):
         return self.monotonic() - self.started_at
 
     def status(self, doing: str = "", wait: str = "") -> None:
-        """Shows the one live line on a terminal's stderr, which goes with the next that stays."""
+        """Show the status line on a terminal, or remove it. The next line of output replaces it."""
         columns = terminal_columns(sys.stderr)
         if not columns or self.options.quiet:
             return
@@ -11454,13 +11430,13 @@ class Command(SystemClock):
                 seconds = f"about {spell_seconds(left_seconds)} left"
             progress = count > 1 and f"{self.done}/{count}"
             tail = "".join([f" · {part}" for part in (wait, progress, seconds) if part])
-            room = columns - 3  # a terminal echoes ^C
+            room = columns - 3  # for the ^C that a terminal echoes
             line = printable(doing, max(room - len(tail), room // 2))
             line = printable(line + tail, room)
         write_error("\r\x1b[2K" + line)
 
     def note(self, line: str) -> None:
-        """Writes a line on stderr that stays."""
+        """Write a line to stderr in place of the status line."""
         self.status()
         log(line)
 
@@ -11468,7 +11444,7 @@ class Command(SystemClock):
         self.note(f"warning: {line}")
 
     def trace(self, line: str) -> None:
-        """Shows what the bot says of its work: for a moment, or to stay where that is wanted."""
+        """Show a message of the bot in the status line, or with --verbose as a line of its own."""
         self.doing = line
         if self.options.verbose:
             self.note(line)
@@ -11476,7 +11452,7 @@ class Command(SystemClock):
             self.status(line)
 
     def sleep(self, seconds: float) -> None:
-        """The status line says what a wait is for, while it lasts."""
+        """Sleep, and keep the status line up to date."""
         until = self.monotonic() + seconds
         while seconds > 0.0:
             self.status(self.doing, f"{seconds:.1f} s more")
@@ -11486,31 +11462,24 @@ class Command(SystemClock):
     # --- Lines ------------------------------------------------------------
 
     def hint(self, outcome: str, value: Result | Decision) -> str:
-        """Names the option that would change it, by its fields: the library's reasons name none."""
+        """Name the option that would change a result. Reasons of the library name no option."""
         key: object = value.gate
         if isinstance(value, Result):
-            if outcome == "deferred" and not value.final_url:  # R8: no gate was asked
-                return ""
             if outcome == "failed":
                 key = value.status
-                began_at = value.at - value.elapsed
-                if value.requests:
-                    began_at = value.requests[-1].at
-                if key is None and value.at - began_at >= self.options.timeout:
-                    return "--timeout waits longer"
+            elif outcome == "deferred" and not value.final_url:  # R8: no option changes the time
+                return ""
         return HINTS.get((outcome, key), "")
 
     def why(self, outcome: str, value: Result | Decision) -> list[object]:
-        """Says what was decided, and what helps."""
-        if "://" not in value.url and os.path.isfile(value.url):
-            return [f"it is a file, want --input {value.url}"]
+        """Return the reason, the option that would help, and the time of the next try."""
         again = ""
-        if value.retry_at and outcome != "skipped":  # whose reason tells the time
+        if value.retry_at and outcome != "skipped":  # the reason of a skip has the time
             again = f"again at {iso_utc(value.retry_at)}"
         return [value.reason, self.hint(outcome, value), again]
 
     def write(self, pieces: Iterable[str]) -> None:
-        """Writes the pieces of a line on stdout, at once; on stderr where that has the content."""
+        """Write a line, given in pieces, to stdout, or to stderr if stdout carries a body."""
         self.status()
         if self.writes_bytes:
             write_error("".join(pieces) + "\n")
@@ -11518,7 +11487,7 @@ class Command(SystemClock):
         stdout = open_stdout()
         line = itertools.chain(pieces, "\n")
         with line_lock(stdout):
-            # A line of a usual size is one write, which Ctrl-C cannot tear.
+            # A line of the usual size is written at once, so that Ctrl-C cannot cut it.
             stdout.write("".join(islice(line, USUAL_PIECES)))
             stdout.writelines(line)
             stdout.flush()
@@ -11527,11 +11496,11 @@ class Command(SystemClock):
         self.write([text])
 
     def detail(self, text: str) -> None:
-        """Writes a line below a row."""
+        """Write a line that belongs to the result above."""
         self.line(printable(text, MAX_DETAIL_CHARACTERS))
 
     def show_object(self, value: Any, indent: int | None = None) -> None:
-        """Writes JSON in pieces: ten thousands of items in one text would fill memory."""
+        """Write JSON in pieces: the text of fifty thousand items would need too much memory."""
         import json
 
         self.write(json.JSONEncoder(allow_nan=False, indent=indent).iterencode(value))
@@ -11544,16 +11513,9 @@ class Command(SystemClock):
         said: Iterable[object],
         more: Mapping[str, Any] = NO_FIELDS,
     ) -> None:
-        """Writes an object, with these fields more, or a line in columns."""
+        """Write an object with additional fields, or a line in columns."""
         if self.options.json:
-            listed = "links" if isinstance(value, Result) else "items"
-            records = getattr(value, listed, ())
-            if records:
-                value = value._replace(**{listed: ()})
-            fields = value.to_dict()
-            if records:
-                fields[listed] = JsonLater(records)
-            self.show_object({**fields, **more})
+            self.show_object({**value.to_dict(), **more})
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
@@ -11569,23 +11531,20 @@ class Command(SystemClock):
         is_well: bool = True,
         more: Mapping[str, Any] = NO_FIELDS,
     ) -> bool:
-        """Counts what became of it, and shows it; with --quiet only what counts as 1.
+        """Count an outcome and show it. Returns whether more lines may follow.
 
-        Says whether more may be said of it. What is not well counts as 1, whatever its outcome.
+        With --quiet only what counts as 1 is shown. `is_well=False` counts as 1 in place of 0.
         """
-        word, colour, exit_code = OUTCOMES[outcome]
+        word, exit_code = OUTCOMES[outcome]
         exit_code = exit_code or int(not is_well)
         self.codes.add(exit_code)
         self.counts[outcome] += 1
         is_shown = not self.options.quiet or exit_code == 1
         if is_shown:
-            head = f"{word:<4}"
-            if terminal_columns(sys.stdout) and not os.environ.get("NO_COLOR"):
-                head = f"\x1b[{colour}m{head}\x1b[0m"
-            self.row(value, f"{head}  {code or '-':<7}  ", name, said, more)
+            self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said, more)
         return is_shown and not self.options.json
 
-    # --- What can be asked for --------------------------------------------
+    # --- Modes ------------------------------------------------------------
 
     def help(self) -> None:
         self.line(HELP[:-1])
@@ -11602,15 +11561,15 @@ class Command(SystemClock):
         self.summarize()
 
     def explain(self, decision: Decision, say: Callable[[str], None]) -> None:
-        """Says how each gate decided."""
+        """Write the decision of each gate."""
         for name, said in cast(Bot, self.bot).explain(decision):
             say(f"      {name:<10} {said}")
 
-    body = text = fetch  # `show_result` writes what they give
+    body = text = fetch  # show_result writes the content
 
     def show_result(self, result: Result, record: Source | None = None) -> None:
-        """Shows what came, or why not; `record` is what --json has in its place."""
-        if self.options.verbose and result.final_url:  # a gate was asked
+        """Show a Result. With --json the object is `record`, if one is given."""
+        if self.options.verbose and result.final_url:  # else no gate was asked
             self.explain(result.decision._replace(url=result.final_url), self.note)
         outcome: str = result.outcome
         if outcome == "skipped" and result.retry_at is None:
@@ -11618,7 +11577,7 @@ class Command(SystemClock):
         said = what_came(result) if outcome == "fetched" else self.why(outcome, result)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
-        if result.ok and result.read:  # else the line says why already
+        if result.ok and result.read:  # else the line has the reason already
             said += result.warnings
         is_well = not result.last_failure  # R8
         more: Mapping[str, str] = NO_FIELDS
@@ -11630,7 +11589,7 @@ class Command(SystemClock):
             said.insert(0, "nothing was written")
             is_well = False
         code = result.status or result.gate
-        shown = record or result
+        shown = record or result._replace(links=JsonLater(result.links))
         is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well, more)
         if has_content and result.no_ai_input and not is_told:
             self.warn(f"{result.url}: {AI_INPUT_WARNING}")
@@ -11638,27 +11597,24 @@ class Command(SystemClock):
             self.write_content(content)
 
     def summarize(self) -> None:
-        """Says how it went: outcomes, requests and time."""
+        """Write how many targets had which outcome, how many requests left, and the time."""
         if self.options.quiet or self.writes_bytes or self.bot is None:
             return
         self.counts["not reached"] = len(self.targets) - self.done
         targets = counted(len(self.targets) - self.counts.pop("repeated", 0), "target")
         outcomes = in_one_line([f"{count} {name}" for name, count in self.counts.items() if count])
         requests = counted(self.bot.requests, "request")
-        self.status()
-        if is_terminal(sys.stderr):
-            write_error("\n")
-        log(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
+        self.note(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
 
     def content_fields(self, content: Result) -> dict[str, str]:
-        """What --body or --text adds to an object in JSON."""
+        """Return the field that --body or --text adds to an object of JSON."""
         text = content.text
         if self.options.mode == "text" or text.encode() == content.body:
             return {self.options.mode: text}
         return {"body_base64": binascii.b2a_base64(content.body, newline=False).decode()}
 
     def write_content(self, content: Result) -> None:
-        """Writes the bytes as they are; on a terminal as text that moves no cursor."""
+        """Write the bytes as they are, or on a terminal as text without control characters."""
         stdout = open_stdout()
         if is_terminal(stdout):
             for letter in content.text or content.body.decode("latin-1"):
@@ -11680,28 +11636,27 @@ class Command(SystemClock):
             outcome = "deferred"
         said = self.why(outcome, decision)
         is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, said)
-        if is_shown and (decision or decision.gate):  # else it is no URL
+        if is_shown and (decision or decision.gate):  # else the target is no URL
             self.explain(decision, self.detail)
 
     def discover(self) -> None:
         self.show_findings("discover", self.show_source)
 
     def show_source(self, source: Source) -> None:
-        """Shows a source with its first items, or says why a target has none."""
+        """Show a source with its first items, or the reason why a target has none."""
+        source = source._replace(items=JsonLater(source.items))
         result = source.result
         is_none = source.kind == "none"
         is_next = source.target != self.shown_target
         self.shown_target = source.target
-        if is_none and result and not result.ok:  # a gate's word, or a failure
+        if is_none and result and not result.ok:
             self.show_result(result, record=source)
             return
         found = "listed alone: --discover it to read it"
         if is_none:
             self.codes.add(1)
             found = "no feed, no markdown, no llms.txt and no sitemap"
-            if result and result.content_type:
-                found = f"{printable(result.content_type)}, which names {found}"
-        elif result:  # it was put off, or refused
+        elif result:  # the source was put off, or refused
             found = in_one_line(self.why(result.outcome, result))
         elif source.items or source.kind == "llms.txt" or source.url == source.target:
             found = counted(len(source.items), "item")
@@ -11718,11 +11673,10 @@ class Command(SystemClock):
             self.detail(indent + f"{title}  {item.url}".strip())
         if len(source.items) > MAX_SHOWN_ITEMS:
             more = len(source.items) - MAX_SHOWN_ITEMS
-            wanted = "--json" if self.options.force else "--json --force"  # R8
-            self.detail(f"{indent}and {more} more; {wanted} has all")
+            self.detail(f"{indent}and {more} more; --json --force has all")
 
     def report(self) -> None:
-        """Draws a page of a run that is over."""
+        """Write a page about a run, from the lines of its --json."""
         report, name = Report(), self.options.report
         with readable(name, "--report", "a file of --json"):
             for line in filter(None, read_text(name).split("\n")):
@@ -11732,19 +11686,17 @@ class Command(SystemClock):
         self.line(report.page())
 
     def mcp(self) -> None:
-        """Serves a harness until stdin ends."""
-        if sys.stdin is None:  # it was closed, which ends a server
+        """Serve a harness until stdin ends."""
+        if sys.stdin is None:  # closed
             return
         make_blocking(sys.stdin)
-        if is_terminal(sys.stdin):
-            log("waits for a client's messages on stdin")
         transport = HarnessTransport(allow_private=self.options.allow_private)
         server = McpServer(sys.stdin.buffer, open_stdout().buffer, transport)
         with self.make_bot(clock=server, transport=transport) as bot:
             server.serve(bot)
 
     def live_checks(self) -> Iterable[Check]:
-        """Checks the live fixtures, unless --offline. Misuse comes before any check is made."""
+        """Return the checks of the live fixtures, none with --offline. Raises Misuse at once."""
         bot = self.make_bot()
         return () if self.options.offline else live_checks(bot)
 
@@ -11759,7 +11711,7 @@ class Command(SystemClock):
             self.line(in_one_line([f"{count} {word}" for word, count in summary.items()]))
 
     def attest(self) -> None:
-        """Prints the document; with --selftest the live fixtures are in it (spec 18, step 9)."""
+        """Print the attestation, with --selftest of the live fixtures too (spec 18, step 9)."""
         self.status("measuring in the sandbox, a few seconds")
         live = list(self.live_checks()) if self.options.selftest else []
         if any(check.outcome == "skip" for check in live):
@@ -11772,7 +11724,7 @@ class Command(SystemClock):
 
 @contextmanager
 def arguments_as_options() -> Iterator[None]:
-    """Misuse: an option would break a promise, as the ValueError of the argument of its name says."""
+    """Turn the ValueError of an argument into the Misuse of the option of the same name."""
     try:
         yield
     except ValueError as error:
@@ -11783,7 +11735,7 @@ def arguments_as_options() -> Iterator[None]:
 
 @contextmanager
 def readable(name: str, option: str, wanted: str) -> Iterator[None]:
-    """Misuse: the file of an option cannot be read, or has not what is wanted."""
+    """Raise Misuse if the file of an option cannot be read, or has not what is wanted."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -11792,26 +11744,26 @@ def readable(name: str, option: str, wanted: str) -> Iterator[None]:
 
 
 def interrupt(number: int, frame: object) -> NoReturn:
-    """Ends a command in order; the same signal once more ends it at once."""
+    """Interrupt the command. The same signal once more ends the process at once."""
     signal.signal(number, signal.SIG_DFL)
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
 @contextmanager
 def handled_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM interrupt what goes on."""
+    """Let Ctrl-C and SIGTERM interrupt the block."""
     with ExitStack() as before:
-        with suppress(ValueError):  # not the main thread: signals are somebody else's
+        with suppress(ValueError):  # not the main thread, which alone may handle signals
             for number in ENDING_SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                if signal.getsignal(number) is not signal.SIG_IGN:  # `&` in a script ignores SIGINT
                     before.callback(signal.signal, number, signal.signal(number, interrupt))
         yield
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The command: its arguments (`sys.argv[1:]` by default) to its exit code.
+    """Run the command with arguments (by default `sys.argv[1:]`), and return its exit code.
 
-    Prints, and handles signals while it runs.
+    It prints, and handles signals while it runs.
     """
     words = sys.argv[1:] if argv is None else argv
     try:
@@ -11826,7 +11778,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 2
     except BrokenPipeError:
         return EXIT_CLOSED_PIPE
-    except OSError as error:  # a full disk, or no socket, pipe or process is left
+    except OSError as error:  # the disk is full, or the process may open no more files
         found = str(error)
         if error.strerror:
             found = f"cannot go on ({error.strerror}), want room for it"
@@ -11837,7 +11789,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def flush_or_drop() -> None:
-    """The interpreter flushes both streams at its end, and exits with 120 where that fails."""
+    """Drop a stream that cannot be flushed, since the interpreter would exit with 120."""
     for name in ("stdout", "stderr"):
         try:
             getattr(sys, name).flush()
@@ -11849,5 +11801,5 @@ if __name__ == "__main__":
     exit_code = main()
     import gc
 
-    gc.freeze()  # the process ends here: nothing is searched for garbage at its exit
+    gc.freeze()  # saves the search for garbage at exit
     sys.exit(exit_code)
