@@ -8082,7 +8082,7 @@ class TestTransport:
             error = trouble(player.url, timeout=0.1)
         assert time.monotonic() - began_at < 3
         if script is then_silence or stage == "answer":
-            assert error.reason == f"no complete answer within 0.1 s ({stage}; --timeout)"
+            assert error.reason == f"no complete answer within 0.1 s ({stage}; timeout)"
         assert not error.final
 
     @pytest.mark.parametrize("name, sent, stage", **named(STAGES))

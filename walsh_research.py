@@ -3139,7 +3139,7 @@ class Exchange(io.RawIOBase):
                 is_lasting = True
                 reason = f"cancelled ({stage})"
             elif time.monotonic() >= self.ends_at and not is_lasting:
-                reason = f"no complete answer within {self.seconds:g} s ({stage}; --timeout)"
+                reason = f"no complete answer within {self.seconds:g} s ({stage}; timeout)"
             raise TransportError(reason, final or is_lasting) from None
 
     def connect(self, addresses: Sequence[str], port: int) -> None:
@@ -3487,7 +3487,7 @@ class HttpTransport:
             self.pins[host] = time.monotonic() + 60.0, addresses, trouble
         if not addresses:
             # The other names that were looked up, such as the origin's, have no address either.
-            if len(self.pins) > 1 and not any(pinned for _, pinned, _ in self.pins.values()):
+            if len(self.pins) > 1 and not any(pinned for _, pinned, _ in list(self.pins.values())):
                 trouble += "; there seems to be no network"
             raise ValueError(trouble)
         if not self.allow_private and proxy is None:
