@@ -4154,10 +4154,12 @@ class BlocklistStore(PolicyStore):
             return
         self._later[job.key] = later._replace(gate=self.gate, reason=reason, is_foreign=False)
 
-    def fail(self, job: Job, ending: Ending, trouble: str) -> None:
+    def fail(
+        self, job: Job, ending: Ending, trouble: str, pause: float = POLICY_RETRY_SECONDS
+    ) -> None:
         """R3b: a refusal before anything was asked is no failure of the list."""
         if ending.refusal is None or ending.later or job.attempts or self.held.value is not None:
-            super().fail(job, ending, trouble)
+            super().fail(job, ending, trouble, pause)
             return
         at = self._now() + POLICY_RETRY_SECONDS
         reason = f"no blocklist yet: {trouble}"
@@ -4228,12 +4230,14 @@ class RobotsStore(PolicyStore):
                 return
         self._later[job.key] = later
 
-    def fail(self, job: Job, ending: Ending, trouble: str) -> None:
+    def fail(
+        self, job: Job, ending: Ending, trouble: str, pause: float = POLICY_RETRY_SECONDS
+    ) -> None:
         """Where no request could leave nobody was asked: this process alone remembers that."""
         if job.attempts or ending.due_at is not None:
             # The host is held as long as the answer says, and then robots.txt comes first.
             is_held = ending.status in BACKOFF_STATUSES and not job.is_single
-            super().fail(job, ending, trouble, 0.0 if is_held else POLICY_RETRY_SECONDS)
+            super().fail(job, ending, trouble, 0.0 if is_held else pause)
             return
         refused_by = "" if ending.refusal is None else str(ending.refusal.gate)
         now = self._now()
@@ -7161,8 +7165,10 @@ class Robots2Store(RobotsStore):
     def value_of(self, data: Any) -> Any:
         return Robots2.parse(data, self._variant)
 
-    def fail(self, job: Job, ending: Ending, trouble: str) -> None:
-        PolicyStore.fail(self, job, ending, trouble)
+    def fail(
+        self, job: Job, ending: Ending, trouble: str, pause: float = POLICY_RETRY_SECONDS
+    ) -> None:
+        PolicyStore.fail(self, job, ending, trouble, pause)
 
     def rules_of(self, site: str) -> Robots2:
         """Return the stored files of a site as one. Stale copies count, but not for ever."""
