@@ -804,7 +804,7 @@ R7 a weak ETag is made strong | header_value(headers, "etag"),
 R7 each spelling is a source | if key in first_spelling:  # R7 => if url in first_spelling:
 R8 a minute's floor | is_fresh(known.asked_at, min_age, now) => is_fresh(known.asked_at, 60.0, now)
 R8* a minute's floor of the command | TIME ago (default 1h) => TIME ago (default 1m)
-R9 nothing is discovered | in self._sources(result, warning, min_age):  # R9 => in ():  # R9
+R9 nothing is discovered | in sources:  # R9 => in ():  # R9
 R9 HTML first | "text/markdown, application/atom+xml;q=0.9, => "text/html, text/markdown;q=0.9,
 R9 pages are read as markdown | kind = media_kind(content_type)\n    readable
   => kind = media_kind(content_type).replace("html", "markdown")\n    readable
@@ -5892,26 +5892,34 @@ class TestReadings:
         assert result.ok and len(told) == len(result.warnings) == warnings
 
     @given_rows(
-        "path, content_type, head, line, are_all_kept",
-        ("urlset", "/map", "text/plain", "<urlset>", "<url><loc>{}</loc></url>", True),
-        ("text", "/map", "text/plain", "", "{}\n", True),
-        ("feed", "/f", "text/atom+xml", "<rss><channel>", "<item><link>{}</link></item>", True),
-        ("llms.txt", "/llms.txt", "text/plain", "", "- [a]({})\n", False),
-        ("markdown", "/md", "text/markdown", "", "- [a]({})\n", False),
+        "path, content_type, head, line, count",
+        ("urlset", "/map", "text/plain", "<urlset>", "<url><loc>{}{}</loc></url>", 400),
+        ("text", "/map", "text/plain", "", "{}{}\n", 400),
+        ("feed", "/f", "text/atom+xml", "<rss><channel>", "<item><link>{}{}</link></item>", None),
+        ("llms.txt", "/llms.txt", "text/plain", "", "- [a]({}{})\n", None),
+        ("markdown", "/md", "text/markdown", "", "- [a]({}{})\n", None),
     )
-    def test_discovery_reads_two_mebibytes_and_says_so(
-        self, world, monkeypatch, path, content_type, head, line, are_all_kept
+    def test_discovery_reads_a_sitemap_whole_and_two_mebibytes_of_all_else(
+        self, world, monkeypatch, path, content_type, head, line, count
     ):
         assert wr.MAX_READ_BYTES == 2**21
         monkeypatch.setattr(wr, "MAX_READ_BYTES", 2**16)
         url = "https://b.test/" + "a" * 180
-        line = line.format(url)
-        body = head + line * ((2**16 + 2000) // len(line))
+        body = head + "".join(line.format(url, number) for number in range(100, 500))
         world.web[PLACE + path] = answer(body, content_type=content_type)
         source = next(world.bot().discover(PLACE + path))
-        assert "only the first 65536 are read" in source.warning
-        assert {item.url for item in source.items} == {url}, "no entry is cut in two"
-        assert not are_all_kept or abs(2**16 // len(line) - len(source.items)) < 3
+        assert ("only the first 65536 are read" in source.warning) == (count is None)
+        if count is None:
+            count = 2**16 // (len(line) - 4 + len(url) + 3)
+            assert abs(count - len(source.items)) < 3
+        urls = [f"{url}{number}" for number in range(100, 500)]
+        assert [item.url for item in source.items] == urls[: len(source.items)], "none is torn"
+        assert len(source.items) <= count + 2
+
+    @pytest.mark.parametrize("head, line", [("<urlset>", "<url><loc>{}</loc></url>"), ("", "{}\n")])
+    def test_50000_urls_of_150_characters_are_listed(self, head, line):
+        body = head + line.format("https://a.test/" + "a" * 135) * 50_000
+        assert len(wr.parse_sitemap(body).entries) == 50_000
 
     def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
         """The memory of one long list is free before the next is read, and before the next target."""
