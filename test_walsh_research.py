@@ -5809,7 +5809,9 @@ WORDS = [
     ("a<article><header>b</header></article><article>c</article><footer>d", "a\n\nb\n\nc"),
     ("<body><form><p>a</form><nav>b</nav>", "a"),
     ("<main>a</main><main>b</main>", "a\n\nb"),
+    ("<p>a<main><nav>b</nav><p>c</p>d</main>e", "c\n\nd"),
     ("<main><nav>a</nav></main>b", "b"),
+    (f"<p>{'a ' * 499}&amp;b", "a " * 499 + "&b"),
     ("a < b &amp;lt; &copy &#x110000; <a", "a < b &lt; © \ufffd"),
     ("<script>a", ""),
     ("", ""),
@@ -5971,7 +5973,6 @@ DATES = {
     "2003-12": "2003-12-01T00:00:00Z",
     "20031231": "2003-12-31T00:00:00Z",
     "2003-12-31Z": "2003-12-31T00:00:00Z",
-    "1 jan 2004" + " " * 4000 + "!": "2004-01-01T00:00:00Z",
 }
 NO_DATES_AT_ALL = (
     "|yesterday|2003-02-30|30 Feb 2004 10:00:00 GMT|32 Jan 2004|1 Foo 2004|"

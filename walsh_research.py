@@ -5527,7 +5527,6 @@ MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 
 MAX_LISTED_BYTES = 17 * 2**20  # ours: of all entries or links; a long base grows each
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
 MAX_HEAD_LISTED = 100  # ours: feeds or directives of a page, each a line; attributes of a tag
-MAX_DATE_LENGTH = 80  # ours: characters of a date
 # XML: what expat would hold in memory, and the work that a small gzip can ask for.
 MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds whole
 # ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
@@ -5545,7 +5544,9 @@ class FeedItem(NamedTuple):
     id: str
     published: str  # ISO 8601 in UTC, or ""
 
-    to_dict = record_dict
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class Feed(NamedTuple):
@@ -5564,7 +5565,9 @@ class SitemapEntry(NamedTuple):
     url: str
     lastmod: Optional[str]  # as the sitemap writes it, or None
 
-    to_dict = record_dict
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class Sitemap(NamedTuple):
@@ -5583,7 +5586,9 @@ class LlmsLink(NamedTuple):
     url: str  # absolute where a base URL was given
     note: str
 
-    to_dict = record_dict
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class LlmsTxt(NamedTuple):
@@ -5711,16 +5716,11 @@ INLINE_LINK = lazy_re(rf"\[(?P<text>[^\[\]]*(?:\[[^\[\]]*\](?!\()[^\[\]]*){{0,99
 EMPHASIS = lazy_re(r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)")
 
 
-class MarkdownBlock(NamedTuple):
-    """A heading or a paragraph: what holds links."""
+def markdown_blocks(text: str) -> Iterator[tuple[int, bool, str]]:
+    """(level, whether it is quoted, text) of each heading, and of each paragraph, whose level is 0.
 
-    level: int  # of a heading, from 1; 0 of a paragraph
-    is_quoted: bool
-    text: str
-
-
-def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
-    """The headings and paragraphs, in order; what is code or a comment is none."""
+    What is code or a comment is neither.
+    """
     lines: list[str] = []  # of the block that is open
     level = 0  # of that block; a heading ends with its line
     is_quoted = False
@@ -5742,7 +5742,7 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
             lines.append(words)
             continue
         if lines:
-            yield MarkdownBlock(level, is_quoted, "\n".join(lines))
+            yield level, is_quoted, "\n".join(lines)
             lines.clear()
             level = 0
         if is_code or not line:
@@ -5790,15 +5790,14 @@ def markdown_entries(text: str, base_url: str, head: Fields) -> Iterator[LlmsLin
     """
     section = ""
     seen = set()
-    for block in markdown_blocks(text):
-        words = one_line(block.text)
-        if block.level == 1:
-            head.setdefault("title", words)
-        elif block.level == 2:
-            section = words
-        elif block.is_quoted:
-            head.setdefault("summary", words)
-        marked = IMAGE.sub(r"\g<text>", PLAIN_MARK.sub(hide_marks, block.text))
+    for level, is_quoted, block in markdown_blocks(text):
+        if level == 1:
+            head.setdefault("title", one_line(block))
+        elif level == 2:
+            section = one_line(block)
+        elif is_quoted:
+            head.setdefault("summary", one_line(block))
+        marked = IMAGE.sub(r"\g<text>", PLAIN_MARK.sub(hide_marks, block))
         for link in INLINE_LINK.finditer(marked):
             url = show_marks(link["angle"] or link["bare"] or "")
             if not ABSOLUTE_HTTP.match(url):  # R9
@@ -5926,7 +5925,7 @@ HTML_TOKEN = lazy_re(rf"""(?isx)
   | <!(?=--).*?(?:-->|\Z)
   | <[!?/][^>]*(?:>|\Z)
   | \s{{1,99}}(?=</(?:code>\s{{0,99}}</)?pre[\s>])
-  | (?P<text> \s{{1,999}} | <?(?:[^<]{{0,999}}[^<\s])?)""")
+  | (?P<text> \s{{1,999}} | <?(?:[^<]{{0,999}}[^<\s])?[^<\s]{{0,99}})""")  # whole words
 BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
 LINE_END = lazy_re(r"\r\n?|\n")
 # A row is a line if its end comes before each of the others: a table that has them in a row is
@@ -5954,15 +5953,6 @@ LEFT_OUT = frozenset(
 LEFT_OUT_OF_BODY = LEFT_OUT | {"aside", "footer", "header"}
 
 
-class OpenElement(NamedTuple):
-    """An element of a page that has not ended."""
-
-    name: str
-    indent: str  # what begins each line in it
-    layout: str  # "pre", "tr" for a row that is a line, or ""
-    is_read: bool
-
-
 def page_text(html: str, base_url: str = "") -> str:
     """The words of a page as Markdown, by one reading for all sites (R9). Never raises.
 
@@ -5972,18 +5962,21 @@ def page_text(html: str, base_url: str = "") -> str:
     >>> page_text("<nav>Menu</nav><h1>A</h1><p>See <a href=/b>B &amp; C</a>", "https://x.test/")
     '# A\\n\\nSee [B & C](https://x.test/b)'
     """
-    words = ""
     for root in ("main", "article"):
-        if not words and len(re.split(rf"(?i)<{root}[\s/>]", html, maxsplit=2)) == 2:
+        if len(re.split(rf"(?i)<{root}[\s/>]", html, maxsplit=2)) == 2:
             words = read_page(html, base_url, root, LEFT_OUT)
-    words = words or read_page(html, base_url, "", LEFT_OUT_OF_BODY | {"form"})
+            if words:
+                return words
+    words = read_page(html, base_url, "", LEFT_OUT_OF_BODY | {"form"})
     return words or read_page(html, base_url, "", LEFT_OUT_OF_BODY)  # a form is around all
 
 
 def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
     """The words of a page, or of its `root` alone, but for the elements that are left out."""
     out = io.StringIO()
-    opened = [OpenElement("", "", "", not root)]
+    # Of each element that is open: its name, what begins each line in it, its layout ("pre", "tr"
+    # for a row that is a line, or ""), and whether its words are read.
+    opened = [("", "", "", not root)]
     lead = ""  # white space before the next words
     mark = ""  # what the line begins with that has them
     href = ""  # of the link that begins with them
@@ -5994,14 +5987,14 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
         words = unescape(token["text"] or "")
         behind = ""  # white space behind these words
         # What ends.
-        was_pre = opened[-1].layout == "pre"
-        if token["end"] or opened[-1].name == name in OPTIONAL_ENDS:
-            depths = [depth for depth, element in enumerate(opened) if element.name == name]
+        outer, _, outer_layout, _ = opened[-1]
+        if token["end"] or outer == name in OPTIONAL_ENDS:
+            depths = [depth for depth, element in enumerate(opened) if element[0] == name]
             del opened[max(depths, default=MAX_OPEN_ELEMENTS) :]
             if first_mark:
                 mark = ""  # of an item without words
         outer, indent, layout, is_read = opened[-1]
-        if was_pre and layout != "pre":
+        if outer_layout == "pre" and layout != "pre":
             out.write(f"\n{indent}```")
         if gap and is_read:
             if layout == "tr":
@@ -6022,10 +6015,9 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
         if name and not token["end"]:
             values = tag_attributes(token["attributes"])
             target = values.get("href", "#")
-            if name in (LEFT_OUT if outer == "article" else left_out) or "hidden" in values:
-                is_read = False
-            elif name == root:
-                is_read = True
+            never_read = LEFT_OUT if outer == "article" else left_out
+            is_left_out = name in never_read or "hidden" in values
+            is_read = (is_read or name == root) and not is_left_out
             if name == "base":
                 base = http_url(base, target) or base
             elif name == "a" and layout != "pre" and not target.startswith("#"):
@@ -6041,10 +6033,10 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
                 layout, words, behind = "pre", "```", "\n"
             elif first_mark and is_read:
                 mark += indent[len(mark) :] + first_mark
-            if name in CONTAINERS or not (is_read or name in EMPTY_ELEMENTS):
+            if name in CONTAINERS or name == outer or (is_left_out and name not in EMPTY_ELEMENTS):
                 if len(opened) < MAX_OPEN_ELEMENTS:
                     indent += first_mark.replace("-", " ")
-                    opened.append(OpenElement(name, indent, layout, is_read))
+                    opened.append((name, indent, layout, is_read))
         # What is written.
         if layout == "pre":
             words = LINE_END.sub("\n" + indent, words)
@@ -6064,7 +6056,7 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
             out.write(mark + words)
             lead = behind
             mark = ""
-        if out.tell() > MAX_READ_BYTES:  # characters, three times in memory; a long novel
+        if out.tell() > MAX_READ_BYTES:  # characters, which are in memory twice: a long novel
             break
     return out.getvalue() + link_end
 
@@ -6195,7 +6187,7 @@ def feed_date(text: str) -> str:
     from datetime import datetime, timedelta, timezone
     from email.utils import parsedate_tz
 
-    text = SIGNED_ZONE.sub("", text.strip()[:MAX_DATE_LENGTH])
+    text = SIGNED_ZONE.sub("", one_line(text))
     iso = ISO_DATE.fullmatch(text)
     try:
         if iso:
