@@ -5657,6 +5657,7 @@ class TestLlmsTxt:
             [
                 wr.LlmsLink("", "Before", "https://a.test/", ""),
                 wr.LlmsLink("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
+                wr.LlmsLink("Docs", "Two", "https://x.test/a/two.md", ""),
                 wr.LlmsLink("Optional", "Four", "https://x.test/four", "fourth"),
             ],
         )
@@ -5670,9 +5671,7 @@ class TestLlmsTxt:
 
     @given(
         "text, links",
-        ("- [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)")]),
         ("- [A](/a): see\n  [B](/b)\n- [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
-        ("> - [A](/a): see [B](/b)", [("A", "/a", "see [B](/b)")]),
         ("- See [A](/a)\n  - [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
         ("- [A](javascript:x) or [B](/b)", [("B", "/b", "")]),
         ("- [A](/a): one\n- [C](/a): two", [("A", "/a", "one")]),
@@ -5780,39 +5779,38 @@ class TestPages:
 # Pages and their words.
 WORDS = [
     ("<h1>A &amp; B</h1><p>c<b>d</b> e\n f&nbsp;g</p><h2></h2>h", "# A & B\n\ncd e f g\n\nh"),
+    ("<h2><span></span><div>a</div></h2>10&nbsp;<b>km</b>", "## a\n\n10 km"),
     ("<p>a<p>b<br>c<br><br>d<div>e</div>f", "a\n\nb\nc\n\nd\n\ne\n\nf"),
-    ("<ul><li>a<ol><li>b<li>c<p>d</ol><li><p>e</ul>f", "- a\n  1. b\n  2. c\n\n     d\n- e\n\nf"),
-    (
-        "<blockquote>a<ul><li>b</ul><blockquote>c</blockquote></blockquote>d",
-        "> a\n>\n> - b\n>\n> > c\n\nd",
-    ),
+    ("<ul><li>a<ol><li>b<li>c<p>d</ol><li><p>e</ul>f", "- a\n  - b\n  - c\n\n    d\n- e\n\nf"),
     (
         "<ul><li><div></div><a href=/a><h2>b</h2></a><li><h2></h2></ul>c",
         "- ## [b](http://x.test/a)\n\nc",
     ),
-    ("<ol><li>a</ol><blockquote>b</blockquote>", "1. a\n\n> b"),
-    ("<dl><dt>a<dd>b<dt>c<dd><p>d</dl>", "a\n: b\nc\n: d"),
     (
-        "<pre>\n<b>a</b>  |\r\n  b<br>c\n</pre><li><pre>d\ne",
-        "```\na  |\n  b\nc\n```\n\n- ```\nd\ne",
+        "<blockquote>a<ul><li>b</ul><blockquote>c</blockquote></blockquote>d",
+        "> a\n\n> - b\n\n> > c\n\nd",
     ),
-    ("<pre><div>a</div><div>b</div></pre>", "```\na\nb\n```"),
-    ("<table><tr><th>a<th>b|c<tr><td><td>d\ne<br>f<p>g</table>h", "| a | b\\|c\n| | d e f g\n\nh"),
-    ("<table><tr><td><h2>a</h2><p>b<p>c<td>d</table>", "## a\n\nb\n\nc\nd"),
+    ("<dl><dt>a<dd>b<dt>c<dd><p>d</dl>", "a\nb\nc\n\nd"),
+    ("<pre>\n<b>a</b>  |\r\n  b<br><br>c\n</code>\n</pre>d", "```\na  |\n  b\n\nc\n```\n\nd"),
     (
-        "<a href=/a><b>a</b> b </a>c<a href='//u.test/_(b)'>d</a>",
-        "[a b](http://x.test/a) c[d](<http://u.test/_(b)>)",
+        "<ul><li>a<pre><div>b</div><div>c <a href=/>d</a></div></pre>e",
+        "- a\n  ```\n  b\n  c d\n  ```\n  e",
+    ),
+    ("<div><pre hidden>a</pre><pre>b</div>c</pre>d", "```\nb\n```\n\nc\n\nd"),
+    ("<table><tr><th>a<th>b<th><tr><td> <td>d\ne<br>f<p>g</table>h", "| a | b |\n| | d e f g\n\nh"),
+    ("<table><tr><td><h2>a</h2><p>b<p>c<td>d</table>", "## a\n\nb\n\nc\nd"),
+    ("<table><tr><td>a<td><table><tr><td>b<td>c</table>d</table>", "a\n\n| b | c\n\nd"),
+    (
+        "<a href=/a><b>a</b> b </a>c<a href='//u.test/_(b c)'>d</a>",
+        "[a b](http://x.test/a) c[d](http://u.test/_%28b%20c%29)",
     ),
     ("<a href=/a><img src=b><h3>c</h3><p>d</a>e", "### [c](http://x.test/a)\n\nde"),
     (
         "<base href=/b/><base href=c/><a href=d>e</a> <a href=f></a><a href=mailto:a@b>g</a>",
         "[e](http://x.test/b/c/d) g",
     ),
-    (
-        "<a href='javascript:a()'>a</a> <h2>b<a href='#b'>¶</a><a href='#c'>[1]</a></h2>",
-        "a\n\n## b[1]",
-    ),
-    ("<p>a<img alt='b &quot;c&quot;' hidden><img alt='&lt;d>'><img>", "a<d>"),
+    ("<a href='javascript:a()'>a</a> <h2>b<a href='#c'>[1]</a></h2>", "a\n\n## b[1]"),
+    ("<p>a<img alt='b &quot;c&quot;'><img alt='&lt;d>'><img>", 'ab "c"<d>'),
     (
         "a<script>'<p>'</script ><style>b</style><svg><title>c</title>d</svg><noscript>e</noscript>f",
         "af",
@@ -5827,7 +5825,11 @@ WORDS = [
     ("<header>a</header><aside><article><header>b</header></article></aside>c", "b"),
     ("a<article><header>b</header></article><article>c</article><footer>d", "a\n\nb\n\nc"),
     ("<body><form><p>a</form><nav>b</nav>", "a"),
-    ("a < b &amp;lt; &copy &#" + "9" * 999 + "; <a", "a < b &lt; © \ufffd"),
+    ("<main>a</main><main>b</main>", "a\n\nb"),
+    ("<p>a<main><nav>b</nav><p>c</p>d</main>e", "c\n\nd"),
+    ("<main><nav>a</nav></main>b", "b"),
+    (f"<p>{'a ' * 499}&amp;b", "a " * 499 + "&b"),
+    ("a < b &amp;lt; &copy &#x110000; <a", "a < b &lt; © \ufffd"),
     ("<script>a", ""),
     ("", ""),
 ]
@@ -5845,18 +5847,15 @@ class TestPageText:
 
     def test_its_links_are_those_of_the_page(self):
         html = "<p>" + " ".join(f"<a href='{U}{n}(('>[{n}]</a>" for n in range(20))
-        links = [(f"[{n}]", f"{U}{n}((") for n in range(20)]
+        links = [(f"[{n}]", f"{U}{n}%28%28") for n in range(20)]
         assert links_of(wr.page_text(html)) == links
 
-    @pytest.mark.parametrize(
-        "part",
-        ["<p>a", "<a href=a>b</a>", "<ul><li>a", "<pre>\n", "<td>", "<", "a ", "<div hidden>"],
-    )
+    @pytest.mark.parametrize("part", ["<p>a", "<a href=a>b</a>", "<ul><li>", "<b hidden>"])
     def test_a_hostile_page_takes_little_memory(self, part):
-        html = part * (2**20 // len(part))
+        html = part * (2**17 // len(part))
         base = "http://x.test/" + "a" * 3000 + "/"
         wr.page_text("<main><a href=a>b", base)  # compiles what it needs
-        assert peak_bytes(wr.page_text, html, base) < 12 * 2**20
+        assert peak_bytes(wr.page_text, html, base) < 6 * 2**20
 
 
 def rss(*items):
@@ -5991,14 +5990,11 @@ DATES = {
     "2003-12": "2003-12-01T00:00:00Z",
     "20031231": "2003-12-31T00:00:00Z",
     "2003-12-31Z": "2003-12-31T00:00:00Z",
-    "1 jan 2004" + " " * 4000 + "!": "2004-01-01T00:00:00Z",
-    "2004-02-29T24:00:00Z": "2004-03-01T00:00:00Z",  # ISO 8601, which Python 3.14 reads
-    "2004-12-31T24:00+02:00": "2004-12-31T22:00:00Z",
 }
 NO_DATES_AT_ALL = (
     "|yesterday|2003-02-30|30 Feb 2004 10:00:00 GMT|32 Jan 2004|1 Foo 2004|"
     "Thu, 01 Jan 2004 25:00:00 GMT|0001-01-01T00:00:00+10:00|0000-01-01|2004-13-01|2004-00-01|"
-    "\u0662\u0660\u0660\u0664-01-01|12:00|9999999999|9999-12-31T24:00Z|2004-01-01T24:00:01Z|"
+    "\u0662\u0660\u0660\u0664-01-01|12:00|9999999999|2004-01-01T24:00:00Z|"
     "2004-01-01T25:00:00Z"
 )
 DATES |= dict.fromkeys(NO_DATES_AT_ALL.split("|"), "")
@@ -6188,11 +6184,11 @@ class TestFeeds:
         assert [item.title for item in feed.items] == ["t", "b"] and not feed.warning
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
-        entries = ["<link href='x'/>"] * 3500
+        entries = ["<link href='x'/>"] * 4500
         body = atom(*entries).replace("<feed", f"<feed xml:base='http://h.test/{'a' * 4000}/'", 1)
         feed = wr.parse_feed(body)
         assert "entries" in feed.warning
-        assert sum(len(item.url) for item in feed.items) < 17 * 2**20
+        assert sum(len(item.url) for item in feed.items) < 18 * 2**20
 
 
 URLSET = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -6329,26 +6325,34 @@ class TestReadings:
         assert result.ok and len(told) == len(result.warnings) == warnings
 
     @given_rows(
-        "path, content_type, head, line, are_all_kept",
-        ("urlset", "/map", "text/plain", "<urlset>", "<url><loc>{}</loc></url>", True),
-        ("text", "/map", "text/plain", "", "{}\n", True),
-        ("feed", "/f", "text/atom+xml", "<rss><channel>", "<item><link>{}</link></item>", True),
-        ("llms.txt", "/llms.txt", "text/plain", "", "- [a]({})\n", False),
-        ("markdown", "/md", "text/markdown", "", "- [a]({})\n", False),
+        "path, content_type, head, line, count",
+        ("urlset", "/map", "text/plain", "<urlset>", "<url><loc>{}{}</loc></url>", 400),
+        ("text", "/map", "text/plain", "", "{}{}\n", 400),
+        ("feed", "/f", "text/atom+xml", "<rss><channel>", "<item><link>{}{}</link></item>", None),
+        ("llms.txt", "/llms.txt", "text/plain", "", "- [a]({}{})\n", None),
+        ("markdown", "/md", "text/markdown", "", "- [a]({}{})\n", None),
     )
-    def test_discovery_reads_two_mebibytes_and_says_so(
-        self, world, monkeypatch, path, content_type, head, line, are_all_kept
+    def test_discovery_reads_a_sitemap_whole_and_two_mebibytes_of_all_else(
+        self, world, monkeypatch, path, content_type, head, line, count
     ):
         assert wr.MAX_READ_BYTES == 2**21
         monkeypatch.setattr(wr, "MAX_READ_BYTES", 2**16)
         url = "https://b.test/" + "a" * 180
-        line = line.format(url)
-        body = head + line * ((2**16 + 2000) // len(line))
+        body = head + "".join(line.format(url, number) for number in range(100, 500))
         world.web[PLACE + path] = answer(body, content_type=content_type)
         source = next(world.bot().discover(PLACE + path))
-        assert "only the first 65536 are read" in source.warning
-        assert {item.url for item in source.items} == {url}, "no entry is cut in two"
-        assert not are_all_kept or abs(2**16 // len(line) - len(source.items)) < 3
+        assert ("only the first 65536 are read" in source.warning) == (count is None)
+        if count is None:
+            count = 2**16 // (len(line) - 4 + len(url) + 3)
+            assert abs(count - len(source.items)) < 3
+        urls = [f"{url}{number}" for number in range(100, 500)]
+        assert [item.url for item in source.items] == urls[: len(source.items)], "none is torn"
+        assert len(source.items) <= count + 2
+
+    @pytest.mark.parametrize("head, line", [("<urlset>", "<url><loc>{}</loc></url>"), ("", "{}\n")])
+    def test_50000_urls_of_150_characters_are_listed(self, head, line):
+        body = head + line.format("https://a.test/" + "a" * 135) * 50_000
+        assert len(wr.parse_sitemap(body).entries) == 50_000
 
     def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
         """The memory of one long list is free before the next is read, and before the next target."""

@@ -5558,10 +5558,9 @@ class Fetcher:
 MAX_READ_BYTES = 2 * 2**20  # ours: of a body that is read for its meaning; bounds all work
 MAX_PARAGRAPH_LINES = 1000  # ours: a list of short ones takes fifty bytes for each
 MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
-MAX_LISTED_BYTES = 12 * 2**20  # ours: of all entries or links; a long base grows each
+MAX_LISTED_BYTES = 17 * 2**20  # ours: of all entries or links; a long base grows each
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
 MAX_HEAD_LISTED = 100  # ours: feeds or directives of a page, each a line; attributes of a tag
-MAX_DATE_LENGTH = 80  # ours: characters of a date
 # XML: what expat would hold in memory, and the work that a small gzip can ask for.
 MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds whole
 # ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
@@ -5579,7 +5578,9 @@ class FeedItem(NamedTuple):
     id: str
     published: str  # ISO 8601 in UTC, or ""
 
-    to_dict = record_dict
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class Feed(NamedTuple):
@@ -5598,7 +5599,9 @@ class SitemapEntry(NamedTuple):
     url: str
     lastmod: Optional[str]  # as the sitemap writes it, or None
 
-    to_dict = record_dict
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class Sitemap(NamedTuple):
@@ -5617,7 +5620,9 @@ class LlmsLink(NamedTuple):
     url: str  # absolute where a base URL was given
     note: str
 
-    to_dict = record_dict
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return record_dict(self)
 
 
 class LlmsTxt(NamedTuple):
@@ -5709,15 +5714,18 @@ def http_url(base: str, reference: str) -> str:
 # 16a. Markdown: R9's generic rule, which asks what is code and what is a link, and no more.
 # All expressions down to 16c are linear by one rule: no two neighbours repeat the same character,
 # and none repeats a repeat, unless each round has a mark of its own.
+CODE_BLOCK = lazy_re(r"""(?msx)  # and a comment; one that never ends takes all that follows
+    ^[ \t>]*(?:(?:[-+*]|[0-9]{1,9}[.)])[ \t]+)*(?:
+        (?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*?(?:^[ \t>]*(?P=fence)[`~]*[ \t\r]*$|\Z)
+      | <!--.*?(?:-->|\Z)
+      | <pre\b.*?(?:</pre>|\Z))""")
 MARKDOWN_LINE = lazy_re(r"\ufeff?([^\n\r]+)(?:\r?\n|\r|\Z)|[\n\r]+|\Z")  # empty ones are one
 LINE_PARTS = lazy_re(r"""(?x)
     (?P<quote>(?:[ ]{0,3}>[ ]?)*) (?P<indent>[ ]*)
     (?P<items>(?:(?:[-+*]|[0-9]{1,9}[.)])(?:[ ]+|\Z))*)
-    (?P<mark>\#{1,6}(?:[ ]+|\Z) | `{3,}(?=[^`]*\Z) | ~{3,} | <!-- | <pre\b)?
-    (?P<words>.*)""")
+    (?P<heading>\#{1,6}(?:[ ]+|\Z))?
+    (?P<words>.*?) (?(heading)(?:(?<!\S)\#+)?)\Z""")
 UNDERLINE = lazy_re(r"(?:=+|-+)\Z")
-HTML_END = lazy_re(".*(?:-->|</pre>)")
-CLOSING_HASHES = lazy_re(r"(?:\A| )#+\Z")
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
 MARKDOWN_ENTITY = lazy_re(ENTITY)
 # An escape, a code span, a comment, a tag. The end of a run of back-ticks is searched for in vain
@@ -5742,27 +5750,17 @@ INLINE_LINK = lazy_re(rf"\[(?P<text>[^\[\]]*(?:\[[^\[\]]*\](?!\()[^\[\]]*){{0,99
 EMPHASIS = lazy_re(r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(?!\w)")
 
 
-class MarkdownBlock(NamedTuple):
-    """A heading or a paragraph: what holds links."""
+def markdown_blocks(text: str) -> Iterator[tuple[int, bool, str]]:
+    """(level, whether it is quoted, text) of each heading, and of each paragraph, whose level is 0.
 
-    level: int  # of a heading, from 1; 0 of a paragraph
-    is_quoted: bool
-    text: str
-
-
-def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
-    """The headings and paragraphs, in order; what is code or a comment is none."""
+    What is code or a comment is neither.
+    """
     lines: list[str] = []  # of the block that is open
     level = 0  # of that block; a heading ends with its line
     is_quoted = False
     column = 0  # where the words of the list item begin that is open
-    code_end: re.Pattern[str] | None = None  # of the code or comment that is open
-    for found in MARKDOWN_LINE.finditer(text):
+    for found in MARKDOWN_LINE.finditer(CODE_BLOCK.sub("\n\n", text)):
         line = (found[1] or "").expandtabs(4).rstrip()
-        if code_end is not None:
-            if code_end.match(line):
-                code_end = None
-            continue
         parts = cast("re.Match[str]", LINE_PARTS.match(line))
         words = parts["words"]
         if UNDERLINE.match(words):
@@ -5772,13 +5770,13 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
         indent = len(parts["indent"])
         outer_column = min(column, indent)
         is_code = indent >= outer_column + 4  # where no paragraph goes on
-        begins = parts["items"] or parts["mark"] or (parts["quote"] and not is_quoted)
+        begins = parts["items"] or parts["heading"] or (parts["quote"] and not is_quoted)
         goes_on = words and (is_code or not begins) and not level
         if lines and goes_on and len(lines) < MAX_PARAGRAPH_LINES:
             lines.append(words)
             continue
         if lines:
-            yield MarkdownBlock(level, is_quoted, "\n".join(lines))
+            yield level, is_quoted, "\n".join(lines)
             lines.clear()
             level = 0
         if is_code or not line:
@@ -5787,16 +5785,8 @@ def markdown_blocks(text: str) -> Iterator[MarkdownBlock]:
         column = outer_column
         if parts["items"]:
             column = parts.end("items") - parts.end("quote")
-        mark = (parts["mark"] or "").rstrip()
-        if mark.startswith("#"):
-            level = len(mark)
-            lines.append(CLOSING_HASHES.sub("", words))
-        elif mark.startswith("<"):
-            if not HTML_END.match(words):
-                code_end = HTML_END
-        elif mark:
-            code_end = re.compile(rf"[> ]*{mark[0]}{{{len(mark)},}}\Z")
-        elif words:
+        level = len((parts["heading"] or "").rstrip())
+        if words:
             lines.append(words)
 
 
@@ -5819,19 +5809,12 @@ def markdown_links(text: str) -> list[Link]:
     >>> markdown_links("- [The *spec*](https://wal.sh/bot/): read `[me](https://x.test/)`")
     [Link(title='The spec', url='https://wal.sh/bot/')]
     """
-    return plain_links(read_markdown(text))
+    return plain_links(parse_llms_txt(text))
 
 
 def plain_links(document: LlmsTxt) -> list[Link]:
     """The links of a Markdown document, without their sections and notes."""
     return [Link(link.title, link.url) for link in document.links]
-
-
-def read_markdown(text: str, base_url: str = "") -> LlmsTxt:
-    """What a Markdown document is called and links to, by section."""
-    head: Fields = {}
-    links, _ = listed(markdown_entries(text, base_url, head))
-    return LlmsTxt(head.get("title", ""), head.get("summary", ""), links)
 
 
 def markdown_entries(text: str, base_url: str, head: Fields) -> Iterator[LlmsLink]:
@@ -5841,15 +5824,14 @@ def markdown_entries(text: str, base_url: str, head: Fields) -> Iterator[LlmsLin
     """
     section = ""
     seen = set()
-    for block in markdown_blocks(text):
-        words = one_line(block.text)
-        if block.level == 1:
-            head.setdefault("title", words)
-        elif block.level == 2:
-            section = words
-        elif block.is_quoted:
-            head.setdefault("summary", words)
-        marked = IMAGE.sub(r"\g<text>", PLAIN_MARK.sub(hide_marks, block.text))
+    for level, is_quoted, block in markdown_blocks(text):
+        if level == 1:
+            head.setdefault("title", one_line(block))
+        elif level == 2:
+            section = one_line(block)
+        elif is_quoted:
+            head.setdefault("summary", one_line(block))
+        marked = IMAGE.sub(r"\g<text>", PLAIN_MARK.sub(hide_marks, block))
         for link in INLINE_LINK.finditer(marked):
             url = show_marks(link["angle"] or link["bare"] or "")
             if not ABSOLUTE_HTTP.match(url):  # R9
@@ -5857,11 +5839,8 @@ def markdown_entries(text: str, base_url: str, head: Fields) -> Iterator[LlmsLin
             if url and url not in seen:
                 seen.add(url)
                 title = one_line(show_marks(EMPHASIS.sub("", link["text"][:MAX_FEED_TEXT])))
-                note = ""
-                if not link.start():
-                    behind = marked[link.end() :][:MAX_FEED_TEXT]
-                    note = one_line(show_marks(behind.lstrip(" :\n")))
-                yield LlmsLink(section, title, url, note)
+                note = "" if link.start() else marked[link.end() :][:MAX_FEED_TEXT]
+                yield LlmsLink(section, title, url, one_line(show_marks(note.lstrip(" :\n"))))
 
 
 # 16b. llms.txt
@@ -5874,7 +5853,9 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
-    return read_markdown(text, base_url)
+    head: Fields = {}
+    links, _ = listed(markdown_entries(text, base_url, head))
+    return LlmsTxt(head.get("title", ""), head.get("summary", ""), links)
 
 
 # 16c. A page's head. html.parser's time and tokens on hostile pages differ between patch releases.
@@ -5930,13 +5911,12 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     first = {field: links[0].url if links else "" for field, links in found.items()}
     base = http_url(base_url, first["base"]) or base_url
     robots = ",".join(link.url for link in found[OWN_ROBOTS] or found["meta robots"])
-    directives = dict.fromkeys(directive for _, directive in robots_tag_directives(robots))
     return PageMetadata(
         title=first["title"],
         description=first["meta description"],
         canonical=http_url(base, first["link canonical"]),
         language=first["html"],
-        robots=tuple(directives),
+        robots=tuple(dict.fromkeys(directive for _, directive in robots_tag_directives(robots))),
         feeds=resolved_links(found["alternate feed"], base),
         markdown=resolved_links(found["alternate markdown"], base),
     )
@@ -5979,7 +5959,7 @@ HTML_TOKEN = lazy_re(rf"""(?isx)
   | <!(?=--).*?(?:-->|\Z)
   | <[!?/][^>]*(?:>|\Z)
   | \s{{1,99}}(?=</(?:code>\s{{0,99}}</)?pre[\s>])
-  | (?P<text> \s{{1,999}} | <?(?:[^<]{{0,999}}[^<\s])?)""")
+  | (?P<text> \s{{1,999}} | <?(?:[^<]{{0,999}}[^<\s])?[^<\s]{{0,99}})""")  # whole words
 BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
 LINE_END = lazy_re(r"\r\n?|\n")
 # A row is a line if its end comes before each of the others: a table that has them in a row is
@@ -6007,15 +5987,6 @@ LEFT_OUT = frozenset(
 LEFT_OUT_OF_BODY = LEFT_OUT | {"aside", "footer", "header"}
 
 
-class OpenElement(NamedTuple):
-    """An element of a page that has not ended."""
-
-    name: str
-    indent: str  # what begins each line in it
-    layout: str  # "pre", "tr" for a row that is a line, or ""
-    is_read: bool
-
-
 def page_text(html: str, base_url: str = "") -> str:
     """The words of a page as Markdown, by one reading for all sites (R9). Never raises.
 
@@ -6025,18 +5996,21 @@ def page_text(html: str, base_url: str = "") -> str:
     >>> page_text("<nav>Menu</nav><h1>A</h1><p>See <a href=/b>B &amp; C</a>", "https://x.test/")
     '# A\\n\\nSee [B & C](https://x.test/b)'
     """
-    words = ""
     for root in ("main", "article"):
-        if not words and len(re.split(rf"(?i)<{root}[\s/>]", html, maxsplit=2)) == 2:
+        if len(re.split(rf"(?i)<{root}[\s/>]", html, maxsplit=2)) == 2:
             words = read_page(html, base_url, root, LEFT_OUT)
-    words = words or read_page(html, base_url, "", LEFT_OUT_OF_BODY | {"form"})
+            if words:
+                return words
+    words = read_page(html, base_url, "", LEFT_OUT_OF_BODY | {"form"})
     return words or read_page(html, base_url, "", LEFT_OUT_OF_BODY)  # a form is around all
 
 
 def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
     """The words of a page, or of its `root` alone, but for the elements that are left out."""
     out = io.StringIO()
-    opened = [OpenElement("", "", "", not root)]
+    # Of each element that is open: its name, what begins each line in it, its layout ("pre", "tr"
+    # for a row that is a line, or ""), and whether its words are read.
+    opened = [("", "", "", not root)]
     lead = ""  # white space before the next words
     mark = ""  # what the line begins with that has them
     href = ""  # of the link that begins with them
@@ -6047,14 +6021,14 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
         words = unescape(token["text"] or "")
         behind = ""  # white space behind these words
         # What ends.
-        was_pre = opened[-1].layout == "pre"
-        if token["end"] or opened[-1].name == name in OPTIONAL_ENDS:
-            depths = [depth for depth, element in enumerate(opened) if element.name == name]
+        outer, _, outer_layout, _ = opened[-1]
+        if token["end"] or outer == name in OPTIONAL_ENDS:
+            depths = [depth for depth, element in enumerate(opened) if element[0] == name]
             del opened[max(depths, default=MAX_OPEN_ELEMENTS) :]
             if first_mark:
                 mark = ""  # of an item without words
         outer, indent, layout, is_read = opened[-1]
-        if was_pre and layout != "pre":
+        if outer_layout == "pre" and layout != "pre":
             out.write(f"\n{indent}```")
         if gap and is_read:
             if layout == "tr":
@@ -6062,10 +6036,10 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
             else:
                 out.write(link_end)
                 link_end = ""
-                if layout == "pre" or (outer == "li" and name != "p"):
-                    gap = "\n"
-                elif name == "br" and lead == "\n":
+                if name == "br" and lead == "\n":
                     gap = "\n\n"
+                elif layout == "pre" or (outer == "li" and name != "p"):
+                    gap = "\n"
                 if not mark:
                     lead = max(gap, lead, key=len)
         if name == "a":
@@ -6075,10 +6049,9 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
         if name and not token["end"]:
             values = tag_attributes(token["attributes"])
             target = values.get("href", "#")
-            if name in left_out or "hidden" in values:
-                is_read = False
-            elif name == root:
-                is_read = True
+            never_read = LEFT_OUT if outer == "article" else left_out
+            is_left_out = name in never_read or "hidden" in values
+            is_read = (is_read or name == root) and not is_left_out
             if name == "base":
                 base = http_url(base, target) or base
             elif name == "a" and layout != "pre" and not target.startswith("#"):
@@ -6094,10 +6067,10 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
                 layout, words, behind = "pre", "```", "\n"
             elif first_mark and is_read:
                 mark += indent[len(mark) :] + first_mark
-            if name in CONTAINERS or not (is_read or name in EMPTY_ELEMENTS):
+            if name in CONTAINERS or name == outer or (is_left_out and name not in EMPTY_ELEMENTS):
                 if len(opened) < MAX_OPEN_ELEMENTS:
-                    inner_indent = indent + first_mark.replace("-", " ")
-                    opened.append(OpenElement(name, inner_indent, layout, is_read))
+                    indent += first_mark.replace("-", " ")
+                    opened.append((name, indent, layout, is_read))
         # What is written.
         if layout == "pre":
             words = LINE_END.sub("\n" + indent, words)
@@ -6112,12 +6085,14 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
                 words = "[" + words
                 link_end = f"]({href})"
                 href = ""
-            out.write(lead + mark + words)
+            if out.tell():
+                out.write(lead)
+            out.write(mark + words)
             lead = behind
             mark = ""
-        if out.tell() > MAX_READ_BYTES:  # characters, three times in memory; a long novel
+        if out.tell() > MAX_READ_BYTES:  # characters, which are in memory twice: a long novel
             break
-    return (out.getvalue() + link_end).lstrip("\n")
+    return out.getvalue() + link_end
 
 
 # 16e. Directives that bind what is done with a page
@@ -6229,7 +6204,7 @@ FEED_FIELDS = frozenset((*FEED_TITLES, *SITE_LINKS, *FEED_IDS, *FEED_DATES, "las
 # Dates.
 ISO_DATE = lazy_re(  # W3C-DTF, RFC 3339
     r"(?ai)(?P<year>\d{4})(?:-?(?P<month>\d\d)(?:-?(?P<day>\d\d))?)?"
-    r"(?:[t\s]+(?:(?P<midnight>24:00(?::00)?)|(?P<clock>\d\d:\d\d(?::\d\d)?))(?:[.,]\d+)?)?"
+    r"(?:[t\s]+(?P<clock>(?!24)\d\d:\d\d(?::\d\d)?)(?:[.,]\d+)?)?"
     r"\s*(?:z|utc|gmt|(?P<hours>[+-]\d\d):?(?P<minutes>\d\d)?)?"
 )
 SIGNED_ZONE = lazy_re(r"(?i)(?:gmt|utc?)(?=[+-]\d)")
@@ -6246,7 +6221,7 @@ def feed_date(text: str) -> str:
     from datetime import datetime, timedelta, timezone
     from email.utils import parsedate_tz
 
-    text = SIGNED_ZONE.sub("", text.strip()[:MAX_DATE_LENGTH])
+    text = SIGNED_ZONE.sub("", one_line(text))
     iso = ISO_DATE.fullmatch(text)
     try:
         if iso:
@@ -6254,7 +6229,6 @@ def feed_date(text: str) -> str:
             zone = f"{iso['hours'] or '+00'}:{iso['minutes'] or '00'}"
             zoned = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
             moment = zoned.astimezone(timezone.utc).replace(tzinfo=None)
-            moment += timedelta(days=bool(iso["midnight"]))  # which 3.14 alone reads by itself
         else:
             parsed = parsedate_tz(text) or parsedate_tz(f"{text} 00:00")
             if not parsed:
@@ -6335,16 +6309,12 @@ XML_SLIP = lazy_re(
     rb"(?s)<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)"
     rb"|(?!&(?:lt|gt|amp|quot|apos);)(?:" + ENTITY.encode() + rb"|&|<(?![A-Za-z_:/!?\x80-\xff]))"
 )
-XML_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))
-XML_FORBIDDEN_WIDE = ("\ufeff".encode(), "\ufffe".encode(), "\uffff".encode())
+XML_FORBIDDEN = lazy_re(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufeff\ufffe\uffff]")
 
 
 def xml_bytes(text: str) -> bytes:
     """The text in UTF-8, without what XML forbids."""
-    encoded = text.encode("utf-8", "replace").translate(None, XML_FORBIDDEN)
-    for forbidden in XML_FORBIDDEN_WIDE:
-        encoded = encoded.replace(forbidden, b"")
-    return encoded
+    return XML_FORBIDDEN.sub("", text).encode("utf-8", "replace")
 
 
 def mended_slip(slip: re.Match[bytes]) -> bytes:
@@ -6354,16 +6324,27 @@ def mended_slip(slip: re.Match[bytes]) -> bytes:
     return xml_bytes(escape(unescape(slip[0].decode())))
 
 
-def pieces_of(document: bytes) -> Iterator[bytes]:
-    """The document in pieces of at most `PIECE_BYTES`."""
-    return iter(partial(io.BytesIO(document).read, PIECE_BYTES), b"")
+def body_pieces(body: Union[bytes, str]) -> Iterator[bytes]:
+    """A body in pieces, unpacked if it is a gzip. ValueError where it breaks or passes a bound.
 
-
-def as_bytes(body: Union[bytes, str]) -> bytes:
-    """A text gets a mark, since its declaration may name the encoding that it once had."""
+    A text gets a mark, since its declaration may name the encoding that it once had.
+    """
     if isinstance(body, str):
-        return codecs.BOM_UTF8 + body.encode("utf-8", "replace")
-    return body
+        body = codecs.BOM_UTF8 + body.encode("utf-8", "replace")
+    file: Any = io.BytesIO(body)
+    if body.startswith(b"\x1f\x8b"):
+        import gzip
+
+        file = gzip.GzipFile(fileobj=file)
+    size_bytes = 0
+    try:
+        for piece in iter(partial(file.read1, PIECE_BYTES), b""):
+            yield piece
+            size_bytes += len(piece)
+            if size_bytes > MAX_SITEMAP_BYTES:
+                raise ValueError(f"cut after {size_bytes} bytes")
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"broken gzip: {error}") from None
 
 
 def utf8_pieces(pieces: Iterator[bytes], content_type: str = "") -> Iterator[bytes]:
@@ -6532,12 +6513,12 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     >>> feed.items[0]
     FeedItem(title='AT&T', url='https://wal.sh/a', id='', published='')
     """
-    document = b"".join(utf8_pieces(pieces_of(as_bytes(body)), content_type))
+    document = b"".join(utf8_pieces(body_pieces(body), content_type))
     if re.match(rb"\s*{", document):
         return json_feed(document, base_url)
     document = XML_SLIP.sub(mended_slip, from_root(document), MAX_MENDED_SLIPS)
     found = XmlEntries(("rss", "atom"), base_url)
-    feed = feed_of(found.read(pieces_of(document)), found.head)
+    feed = feed_of(found.read(body_pieces(document)), found.head)
     if not feed.kind:
         raise ValueError(f"no feed: {feed.warning}")
     return feed
@@ -6545,22 +6526,6 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
 
 # Sitemaps.
 URL_LINE = lazy_re(r"(?i)\s*(https?://[^\s/?#]\S*)\s*")
-
-
-def unpacked(body: bytes) -> Iterator[bytes]:
-    """What a gzip holds. ValueError where it breaks or passes a bound."""
-    import gzip
-
-    stream = gzip.GzipFile(fileobj=io.BytesIO(body))
-    size_bytes = 0
-    try:
-        for piece in iter(partial(stream.read1, PIECE_BYTES), b""):
-            yield piece
-            size_bytes += len(piece)
-            if size_bytes > MAX_SITEMAP_BYTES:
-                raise ValueError(f"cut after {size_bytes} bytes")
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"broken gzip: {error}") from None
 
 
 def text_entries(pieces: Iterable[bytes]) -> Iterator[SitemapEntry]:
@@ -6585,9 +6550,7 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod=None)]
     """
-    body = as_bytes(body)
-    is_packed = body.startswith(b"\x1f\x8b")
-    pieces = utf8_pieces(unpacked(body) if is_packed else pieces_of(body))
+    pieces = utf8_pieces(body_pieces(body))
     beginning = next(pieces, b"").lstrip()  # a root begins in it
     if beginning.startswith(b"<"):
         found = XmlEntries(("urlset", "index"), base_url)
@@ -7271,7 +7234,7 @@ def read_metadata(body: bytes, content_type: str, base_url: str) -> Reading:
     is_llms = is_llms_txt(base_url) and kind in LLMS_KINDS
     if not is_llms and kind != "markdown":
         return Reading()
-    parsed = parse_llms_txt(text, base_url) if is_llms else read_markdown(text)
+    parsed = parse_llms_txt(text, base_url if is_llms else "")
     return Reading(parsed.title, plain_links(parsed), warnings=warnings)
 
 
@@ -7455,9 +7418,10 @@ class Bot(Fetcher):
         """
         named = set()
         with CONNECTION.call():
-            result, warning = self._to_discover(url, min_age, wants=wants_structured)
-            bare = result._replace(body=b"")  # R6: the body is not kept
-            for source in self._sources(result, warning, min_age):  # R9
+            result = self._to_discover(url, min_age, wants=wants_structured)
+            sources = self._sources(result, min_age)
+            result = result._replace(body=b"")  # R6: the body is not kept
+            for source in sources:  # R9
                 name = (source.kind, source.url)
                 if name not in named:
                     named.add(name)
@@ -7465,22 +7429,19 @@ class Bot(Fetcher):
                 del source  # frees its items before the next request
         if not named:
             found_at = result.final_url or result.url
-            yield Source("none", found_at, target=result.url, result=bare)
+            yield Source("none", found_at, target=result.url, result=result)
 
-    def _to_discover(self, url: str, min_age: float, **wanted: Any) -> tuple[Result, str]:
-        """What came, with what is read of its body and no more; and a warning or "".
-
-        It is read afresh: a 304 would have no items.
-        """
+    def _to_discover(self, url: str, min_age: float, **wanted: Any) -> Result:
+        """Fetch without validators, since a 304 would have no items."""
         result = self._result_of(url, "discover ", min_age=min_age, is_anew=True, **wanted)
-        body, warning = cut_for_reading(result.body)
-        return result._replace(body=body, links=[]), warning
+        return result._replace(links=[])
 
-    def _sources(self, result: Result, warning: str, min_age: float) -> Iterator[Source]:
+    def _sources(self, result: Result, min_age: float) -> Iterator[Source]:
         if not result.ok:
             return
         url = result.final_url
-        own = source_of(result, warning)
+        own = source_of(result)
+        result = result._replace(body=b"")
         is_alone = own is None or own.kind == "markdown"
         if own is not None:
             yield own
@@ -7498,13 +7459,13 @@ class Bot(Fetcher):
                 yield Source("sitemap", sitemap)
 
     def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
-        """Request the llms.txt of a site, unless another target just did.  R8"""
-        result, warning = self._to_discover(url, min_age)
+        """R8: what it gave another target of its site lately is not asked for again."""
+        result = self._to_discover(url, min_age)
         is_absent = result.outcome == "failed" and result.status in (404, 410)
         kind = media_kind(result.content_type)
         if result.ok and result.body and kind in LLMS_KINDS:
-            yield with_signals(llms_source(result, warning), result)
-        elif result.ok:  # a page that the server sends for all missing paths
+            yield with_signals(llms_source(result), result)
+        elif result.ok:  # a page that stands for all that is not there
             decision = result.decision._replace(reason="it is no llms.txt")
             none = result._replace(outcome="failed", decision=decision)
             self._remember(f"discover {canonical_url(url)}", none)
@@ -7709,36 +7670,31 @@ def is_llms_txt(url: str) -> bool:
     return split_url(url).path == "/llms.txt"
 
 
-def llms_source(result: Result, warning: str) -> Source:
+def llms_source(result: Result) -> Source:
     """Return the source for an llms.txt that was fetched."""
-    text = decode_body(result.body, result.content_type)
-    parsed = parse_llms_txt(text, result.final_url)
+    body, warning = cut_for_reading(result.body)
+    parsed = parse_llms_txt(decode_body(body, result.content_type), result.final_url)
     return Source("llms.txt", result.final_url, parsed.links, parsed.title, warning)
 
 
-def source_of(result: Result, warning: str) -> Source | None:
-    """What a target itself is, if it is one of the structured forms.  R9
-
-    The warning says that its body was cut: a feed or sitemap then breaks off.
-    """
+def source_of(result: Result) -> Source | None:
+    """What a target itself is, if it is one of the structured forms.  R9"""
     url = result.final_url
     kind = media_kind(result.content_type)
     if not result.body or kind == "html":
         return None
     if is_llms_txt(url) and kind in LLMS_KINDS:
-        return llms_source(result, warning)
+        return llms_source(result)
+    body, warning = cut_for_reading(result.body)
     if kind == "markdown":
-        links = markdown_links(decode_body(result.body, result.content_type))
+        links = markdown_links(decode_body(body, result.content_type))
         return Source("markdown", url, links, result.title, warning)
     with suppress(ValueError):
-        feed = parse_feed(result.body, result.content_type, url)
+        feed = parse_feed(body, result.content_type, url)
         return Source("feed", url, feed.items, feed.title, warning or feed.warning)
     with suppress(ValueError):
-        sitemap = parse_sitemap(result.body, url)
-        entries = sitemap.entries
-        if warning and sitemap.kind == "text":
-            entries.pop()  # whose line may have gone on
-        return Source("sitemap", url, entries, warning=warning or sitemap.warning)
+        sitemap = parse_sitemap(result.body, url)  # whole: it breaks off where memory would end
+        return Source("sitemap", url, sitemap.entries, warning=sitemap.warning)
     return None
 
 
