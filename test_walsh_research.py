@@ -5624,6 +5624,11 @@ class TestMarkdown:
         wr.parse_llms_txt(text)  # compiles what it needs
         assert peak_bytes(wr.markdown_links, text) < 64 * len(text)
 
+    @pytest.mark.parametrize("part", ["- ", "> ", "1. ", "-    ", "\\!"])
+    def test_marks_without_end_take_little_memory(self, part):
+        wr.markdown_links(part)  # compiles what it needs
+        assert peak_bytes(wr.markdown_links, part * 2**16) < 2 * 2**20
+
 
 LLMS = """# My *site* #
 

@@ -5715,17 +5715,16 @@ def http_url(base: str, reference: str) -> str:
 # All expressions down to 16c are linear by one rule: no two neighbours repeat the same character,
 # and none repeats a repeat, unless each round has a mark of its own.
 CODE_BLOCK = lazy_re(r"""(?msx)  # and a comment; one that never ends takes all that follows
-    ^[ \t>]*(?:(?:[-+*]|[0-9]{1,9}[.)])[ \t]+)*(?:
+    ^[ \t>]*(?:(?:[-+*]|[0-9]{1,9}[.)])[ \t]+){0,99}(?:
         (?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*?(?:^[ \t>]*(?P=fence)[`~]*[ \t\r]*$|\Z)
       | <!--.*?(?:-->|\Z)
       | <pre\b.*?(?:</pre>|\Z))""")
 MARKDOWN_LINE = lazy_re(r"\ufeff?([^\n\r]+)(?:\r?\n|\r|\Z)|[\n\r]+|\Z")  # empty ones are one
 LINE_PARTS = lazy_re(r"""(?x)
-    (?P<quote>(?:[ ]{0,3}>[ ]?)*) (?P<indent>[ ]*)
-    (?P<items>(?:(?:[-+*]|[0-9]{1,9}[.)])(?:[ ]+|\Z))*)
-    (?P<heading>\#{1,6}(?:[ ]+|\Z))?
+    (?P<quote>(?:[ ]{0,3}>[ ]?){0,99}) (?P<indent>[ ]*)
+    (?P<items>(?:(?:[-+*]|[0-9]{1,9}[.)])(?:[ ]+|\Z)){0,99})
+    (?:(?P<heading>\#{1,6})(?:[ ]+|\Z))?
     (?P<words>.*?) (?(heading)(?:(?<!\S)\#+)?)\Z""")
-UNDERLINE = lazy_re(r"(?:=+|-+)\Z")
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
 MARKDOWN_ENTITY = lazy_re(ENTITY)
 # An escape, a code span, a comment, a tag. The end of a run of back-ticks is searched for in vain
@@ -5763,7 +5762,7 @@ def markdown_blocks(text: str) -> Iterator[tuple[int, bool, str]]:
         line = (found[1] or "").expandtabs(4).rstrip()
         parts = cast("re.Match[str]", LINE_PARTS.match(line))
         words = parts["words"]
-        if UNDERLINE.match(words):
+        if words and not words.strip("=-"):
             if lines and not level:
                 level = 1 if words.startswith("=") else 2
             continue
@@ -5785,14 +5784,16 @@ def markdown_blocks(text: str) -> Iterator[tuple[int, bool, str]]:
         column = outer_column
         if parts["items"]:
             column = parts.end("items") - parts.end("quote")
-        level = len((parts["heading"] or "").rstrip())
+        level = len(parts["heading"] or "")
         if words:
             lines.append(words)
 
 
 def hide_marks(mark: re.Match[str]) -> str:
     """What an escape or a code span holds; of a comment or a tag, nothing."""
-    return (mark["escaped"] or mark["code"] or "").translate(HIDDEN)
+    if mark["escaped"]:  # each would take 76 bytes, and 2 MiB hold a million
+        return sys.intern(mark["escaped"].translate(HIDDEN))
+    return (mark["code"] or "").translate(HIDDEN)
 
 
 def show_marks(text: str) -> str:
@@ -6149,8 +6150,7 @@ def robots_directives(
             for agent, directive in robots_tag_directives(value):
                 by_agent[agent].append(directive)
     binding = by_agent[UA_TOKEN.lower()] or by_agent[""]
-    each_once = dict.fromkeys([*binding, *of_page])
-    directives = list(islice(each_once, MAX_HEAD_LISTED))
+    directives = list(islice(dict.fromkeys([*binding, *of_page]), MAX_HEAD_LISTED))
     warnings = []
     for directive in directives:
         name = directive.partition(":")[0]
@@ -6250,8 +6250,7 @@ INLINE_TAG = lazy_re(
 
 def first_field(fields: Fields, names: Iterable[str]) -> str:
     """The first of these fields that says anything, cut where a URL would be too long."""
-    values = filter(None, map(fields.get, names))
-    return next(values, "")[: MAX_FEED_TEXT + 1]
+    return next(filter(None, map(fields.get, names)), "")[: MAX_FEED_TEXT + 1]
 
 
 def feed_title(fields: Fields, kind: str) -> str:
@@ -6277,8 +6276,7 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
 
 def sitemap_entry(fields: Fields) -> SitemapEntry:
     url = absolute_url(fields["base"], fields.get("loc", ""))
-    lastmod = one_line(fields.get("lastmod", ""))
-    return SitemapEntry(url, (url and lastmod) or None)
+    return SitemapEntry(url, (url and one_line(fields.get("lastmod", ""))) or None)
 
 
 def listed(entries: Iterable[Record]) -> tuple[list[Record], str]:
