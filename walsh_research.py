@@ -4284,9 +4284,9 @@ class SourceStore:
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
 # Owns the order of the gates, one exchange, redirects, retries, and the loop over all targets.
 #
-# A target is fetched by a Visit, which is a stack of Jobs with one URL each. The last job is at work;
-# each of the others waits for the document that the job above it loads. A step of the last job runs
-# every gate and, if all let it pass, sends one request. The outcome of the step says what follows:
+# A target is fetched by a Visit, a stack of Jobs with one URL each. The last job is at work; each of
+# the others waits for the document that the job above it loads. A step of the last job runs every
+# gate and, if all let it pass, sends one request. The outcome of the step says what follows:
 #
 #   Later     the visit rests, and holds no lock
 #   Document  the document must be loaded first: a job for it is pushed onto the stack
@@ -4472,7 +4472,7 @@ class Visit:
         self.started_at = self.began_at  # since when `max_wait` counts, Unix seconds
         self.pause: Later | None = None  # what the visit waits for
         self.paused_at = NEVER
-        self.resumes_at = math.inf  # when the visit goes on, Unix seconds; infinite while it is at work
+        self.resumes_at = math.inf  # when the visit goes on, Unix seconds; infinite while at work
         self.waited = 0.0  # seconds
         self.requests: list[RequestRecord] = []  # including those for policy documents
         self.warnings: list[str] = []
@@ -4482,7 +4482,7 @@ class Visit:
 
     @property
     def deadline(self) -> float:
-        """Until when Crawl-delay, back-off and other processes may delay the visit, Unix seconds."""
+        """Until when Crawl-delay, back-off and other processes may delay the visit; Unix seconds."""
         # The margins of pace are added, so that a start at the deadline itself is in time.
         return self.started_at + self.fetcher.options.max_wait + 2 * PACE_MARGIN_SECONDS
 
@@ -4524,7 +4524,7 @@ class Visit:
         return limit if self.fetcher.now() > self.started_at + limit else 0.0
 
     def is_too_far(self, later: Later, job: Job) -> bool:
-        """Whether a delay exceeds `max_wait`; the second after a request of this process never does."""
+        """Whether a delay exceeds `max_wait`; the second after an own request never does."""
         if later.is_hopeless:
             return True
         if later.is_ours or later.at <= self.deadline:
@@ -4563,7 +4563,7 @@ class Visit:
         if self.pause is not None:
             now = self.fetcher.now()
             self.waited += now - self.paused_at
-            self.started_at += max(0.0, now - self.pause.at)  # waiting for other visits of the run does not count
+            self.started_at += max(0.0, now - self.pause.at)  # the run was busy
             self.pause = None
 
 
@@ -4711,7 +4711,7 @@ class Scheduler:
     def __init__(self, fetcher: Fetcher, adopts: bool = True) -> None:
         self._fetcher = fetcher
         self._adopts = adopts
-        # By host. The last item is first in line, until its visit has ended or goes on outside the line.
+        # By host. The last item is first in line until its visit ends or goes on outside the line.
         self._lines: dict[str, list[Waiting]] = {}
         self._turns: list[Turn] = []  # a heap
         self._serial = itertools.count()
@@ -4818,7 +4818,7 @@ class Scheduler:
         answers = [request.status for request in result.requests if request.kind == "target"]
         if any(answers) or result.outcome == "denied":
             self._silent[waiting.own_host] = 0
-        elif result.attempts or result.outcome == "failed":  # failed without an attempt: not connected
+        elif result.attempts or result.outcome == "failed":  # the latter: no connection
             self._silent[waiting.own_host] += 1
 
     def _free(self, host: str, is_patient: bool) -> None:
@@ -4994,9 +4994,9 @@ class Fetcher:
     def heard(self, url: str, status: int, headers: Union[Mapping[str, str], Headers] = ()) -> None:
         """Note the answer to a request that the caller sent after `may_fetch`.  R5
 
-        A 429 or 503 holds the host for as long as its Retry-After says, or else as the schedule says
-        for that many in a row. Any other status ends the row. `headers` is a mapping or an iterable
-        of pairs. ValueError: a bad URL.
+        A 429 or 503 holds the host for as long as its Retry-After says, or else as the schedule
+        says for that many in a row. Any other status ends the row. `headers` is a mapping or an
+        iterable of pairs. ValueError: a bad URL.
         """
         wire = wire_url(str(url))
         host = host_key(wire)
@@ -5038,8 +5038,8 @@ class Fetcher:
     ) -> Iterator[Result]:
         """Fetch many targets, each host at its own pace, and yield each Result as it is done.
 
-        A target that was requested less than `min_age` seconds ago is skipped (R8); `fresh` is as in
-        `fetch`.
+        A target that was requested less than `min_age` seconds ago is skipped (R8); `fresh` is as
+        in `fetch`.
         """
         return self._results(urls, min_age=min_age, is_anew=fresh)
 
@@ -5282,7 +5282,7 @@ class Fetcher:
     def _after_no_answer(
         self, job: Job, error: TransportError, seconds: float
     ) -> Later | Ending | None:
-        """Retry after a transport error by R5's schedule, which delays only this target.  spec 19, C5."""
+        """Retry by R5's schedule after a transport error; no other target waits.  spec 19, C5."""
         if error.refused:
             return Ending(error, job.refused("address", error.reason))
         now = self.now()
@@ -5384,7 +5384,7 @@ class Fetcher:
         return job.refused("R5", reason, self.now() + SILENT_HOST_SECONDS)
 
     def _blocklist_gate(self, job: Job) -> GateAnswer:
-        """R3, the first of spec 7. Canonical documents pass, or a wrong list could not be replaced."""
+        """R3, first of spec 7. Canonical documents pass, or a wrong list could not be replaced."""
         store = self._blocklist
         if job.kind in CANONICAL_KINDS:
             return None
@@ -5438,7 +5438,7 @@ class Fetcher:
         return Decision(False, job.url, "address", f"{reason} (allow_private permits it)")
 
     def _courtesy_gate(self, job: Job) -> Later | None:
-        """Delay a hop to another host once, if the first target in line there has a better place."""
+        """Delay a hop to another host once if the first target in line there has a better place."""
         visit = job.visit
         at = self.now() + MIN_REQUEST_INTERVAL
         steps_back, job.steps_back = job.steps_back, False
@@ -5461,7 +5461,7 @@ class Fetcher:
             return need
         held = self.robots.held_of(job.site)
         if held.is_cut_off and held.value is None and mode == "respect":
-            # No request for robots.txt could leave, perhaps by our own fault, so nothing is allowed.
+            # No request for robots.txt could leave, perhaps by our fault, so nothing is allowed.
             if held.refused_by:
                 return job.refused(cast(GateName, held.refused_by), held.trouble)
             reason = f"robots.txt could not be asked for: {held.trouble}"
