@@ -4284,9 +4284,9 @@ class SourceStore:
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
 # Owns the order of the gates, one exchange, redirects, retries, and the loop over all targets.
 #
-# A target is fetched by a Visit, a stack of Jobs with one URL each. The last job is at work; each of
-# the others waits for the document that the job above it loads. A step of the last job runs every
-# gate and, if all let it pass, sends one request. The outcome of the step says what follows:
+# A target is fetched by a Visit, a stack of Jobs with one URL each. The last job is at work; each
+# of the others waits for the document that the job above it loads. A step of the last job runs
+# every gate and, if all let it pass, sends one request. Its outcome says what follows:
 #
 #   Later     the visit rests, and holds no lock
 #   Document  the document must be loaded first: a job for it is pushed onto the stack
@@ -4482,7 +4482,7 @@ class Visit:
 
     @property
     def deadline(self) -> float:
-        """Until when Crawl-delay, back-off and other processes may delay the visit; Unix seconds."""
+        """Until when Crawl-delay, back-off and other processes may delay it, in Unix seconds."""
         # The margins of pace are added, so that a start at the deadline itself is in time.
         return self.started_at + self.fetcher.options.max_wait + 2 * PACE_MARGIN_SECONDS
 
@@ -4524,7 +4524,7 @@ class Visit:
         return limit if self.fetcher.now() > self.started_at + limit else 0.0
 
     def is_too_far(self, later: Later, job: Job) -> bool:
-        """Whether a delay exceeds `max_wait`; the second after an own request never does."""
+        """Whether a delay exceeds `max_wait`; the second after our own request never does."""
         if later.is_hopeless:
             return True
         if later.is_ours or later.at <= self.deadline:
@@ -4563,7 +4563,7 @@ class Visit:
         if self.pause is not None:
             now = self.fetcher.now()
             self.waited += now - self.paused_at
-            self.started_at += max(0.0, now - self.pause.at)  # the run was busy
+            self.started_at += max(0.0, now - self.pause.at)  # not while the run was busy
             self.pause = None
 
 
@@ -4913,7 +4913,7 @@ class Fetcher:
         options.check()
         self.tag = options.parsed_tag()  # R13
         self.origin = site_of(wire_url(options.origin))
-        self.clock = options.clock or SYSTEM_CLOCK  # its `sleep` may show the progress of a run
+        self.clock = options.clock or SYSTEM_CLOCK  # its `sleep` may show the progress of a wait
         self.process = process_of(self.clock)
         self.now = self.process.now
         self._warned: set[str] = set()
