@@ -3575,32 +3575,32 @@ def verifying_tls_context() -> ssl.SSLContext:
 
 
 # === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 ================================
-# Owns each host's pace, in this process and beside others: who may start when.
+# Owns the pace of each host, in this process and between processes: which request may start when.
 #
-# Nobody owns a future start, and a waiting visit holds nothing. Who wants to send takes the host's
-# lock and reads its record. Where the start is not due yet, the lock is released until it is;
-# where it is due, the lock is kept to the end of the step, so that what a 503 imposes and what a
-# document says is written before anyone else looks. A process that dies loses its locks. Who only
-# looks takes no lock and writes nothing.
+# No future start is reserved, and a waiting visit holds no lock. A visit that wants to send takes
+# the host's lock and reads its record. If the start is not due yet, the lock is released until it
+# is. If it is due, the lock is kept to the end of the step, so that the hold of a 503 and the
+# content of a document are written before another process reads them. A process that dies loses
+# its locks. `Start.when` without a claim takes no lock and writes nothing.
 
 
 class Later(NamedTuple):
-    """Not yet: go on at `at`, Unix seconds."""
+    """A delay: the step is to be repeated at `at`, in Unix seconds."""
 
     at: float
     gate: GateName
     reason: str
     by: str = ""  # the URL whose answer set R5's hold
-    frees_host: bool = False  # the host's other targets may go meanwhile
-    is_ours: bool = False  # this process itself is busy, so no `max_wait` counts
-    is_foreign: bool = False  # another process is at the host
-    is_hopeless: bool = False  # nobody waits for it, whatever `max_wait` is
+    frees_host: bool = False  # other targets of the host may be requested meanwhile
+    is_ours: bool = False  # this process causes the delay, so `max_wait` does not apply
+    is_foreign: bool = False  # another process holds the lock of the host
+    is_hopeless: bool = False  # the visit does not wait, whatever `max_wait` is
 
 
 def clock_of_system() -> Callable[[], float]:
-    """Seconds that go on while the machine sleeps, where it has such a clock.
+    """A clock that also counts while the machine sleeps, where the system has one.
 
-    `time.monotonic` stands still then: after a night the list would count as fresh.
+    `time.monotonic` stops during sleep, so that a list would count as fresh after a night.
     """
     for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):  # of Linux, of macOS
         with suppress(AttributeError, OSError):
@@ -3611,7 +3611,7 @@ def clock_of_system() -> Callable[[], float]:
 
 
 class SystemClock:
-    """The clock of a real run."""
+    """The clock of the system, for real runs."""
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -3621,12 +3621,12 @@ class SystemClock:
 
 
 class Process:
-    """R4: what the bots of a process share: the time, the hosts' pace, one exchange at a time."""
+    """R4: what all bots of a process share: the time, the pace of hosts, the exchange lock."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock = clock  # kept alive, so that its id stays its own
+        self.clock = clock  # referenced, so that no other clock gets its id
         self.records: dict[str, HostRecord] = {}
-        # The wall clock may jump later: time goes on from here by the monotonic clock.
+        # The wall clock is read only here, because it may jump; the monotonic clock counts on.
         self._offset = clock.time() - clock.monotonic()
         self.renew_lock()
 
@@ -3634,11 +3634,11 @@ class Process:
         self.exchange = _thread.RLock()  # held from the last gate to the end of an exchange
 
     def now(self) -> float:
-        """Unix seconds."""
+        """The current time, in Unix seconds."""
         return self._offset + self.clock.monotonic()
 
     def sleep_until(self, at: float, clock: Clock) -> None:
-        """At most as long as a clock can be asked for; whoever wakes looks again."""
+        """Sleep until `at`, but no longer than a clock can; the caller checks the time again."""
         seconds = max(LEAST_SLEEP_SECONDS, at - self.now())
         CONNECTION.rest(seconds)
         clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
@@ -3650,7 +3650,7 @@ SIMULATED: dict[int, Process] = {}  # by clock
 
 
 def process_of(clock: Clock) -> Process:
-    """One for each notion of time: each simulation has its own."""
+    """The `Process` of a clock: one for the system's clock, and one for each simulated clock."""
     if isinstance(clock, SystemClock):
         return SYSTEM_PROCESS
     process = SIMULATED.setdefault(id(clock), Process(clock))
@@ -3660,16 +3660,17 @@ def process_of(clock: Clock) -> Process:
 
 
 def forget_parent() -> None:
-    """After fork: what is open is the parent's, and it goes without a TLS goodbye.
+    """In a forked child, close the parent's connection and renew the locks.
 
-    A lock that another thread of the parent held would never be released here.
+    The connection is closed without a TLS close_notify, because it still belongs to the parent. A
+    lock that another thread of the parent held would never be released in the child.
     """
     global CONNECTION
     inherited = CONNECTION
     CONNECTION = ConnectionKeeper()
     for process in (SYSTEM_PROCESS, *SIMULATED.values()):
         process.renew_lock()
-    inherited.close()  # last: should it fail, nothing else is left undone
+    inherited.close()  # last, so that an error leaves nothing else undone
 
 
 if hasattr(os, "register_at_fork"):
@@ -3677,26 +3678,26 @@ if hasattr(os, "register_at_fork"):
 
 
 class Start:
-    """The right to send one request: asked about, claimed, recorded as it is used, released.
+    """The right to send one request: queried, claimed, recorded when the request leaves, released.
 
-    `interval` gives the seconds between two targets of the host, as they are known when it is
-    called.
+    `interval` returns the seconds between two targets of the host, as known at the time of the
+    call.
     """
 
     def __init__(
         self, limiter: RateLimiter, wire: str, interval: Callable[[], float], is_policy: bool
     ) -> None:
-        self.at = NEVER  # when the request began, or when it left, Unix seconds
+        self.at = NEVER  # when the request began or, later, when it left; Unix seconds
         self._limiter = limiter
         self._wire = wire
         self._host = host_key(wire)
         self._interval = interval
         self._is_policy = is_policy
-        self._before = UNSEEN  # the host's record under the lock
+        self._before = UNSEEN  # the host's record, as last read
         self._lock: CacheLock | None = None
 
     def when(self, latest: float) -> Later:
-        """When it may be used, and who says so; as `next_start`."""
+        """When the request may start, and by which rule; `latest` is as in `next_start`."""
         has_lock = self._lock is not None
         record = self._before = self._limiter.record_of(self._host, has_lock)
         interval = self._interval()
@@ -3707,7 +3708,7 @@ class Start:
         return max(later, self._limiter.hold_of(self._wire))
 
     def claim(self, latest: float) -> Later | None:
-        """R4: None where it holds from now on; else when to come back, and nothing is kept."""
+        """R4: claim the start and return None, or claim nothing and return when to try again."""
         limiter = self._limiter
         back_at = limiter.now() + LOCK_POLL_SECONDS
         if not limiter.process.exchange.acquire(timeout=LOCK_POLL_SECONDS):  # R4: serial
@@ -3716,25 +3717,25 @@ class Start:
         if self._lock is None:  # R4a
             limiter.process.exchange.release()
             return Later(back_at, "R4", f"another process is at {self._host}", is_foreign=True)
-        later = self.when(latest)  # nobody else can write the record now
+        later = self.when(latest)  # the lock keeps other processes from writing the record
         if later.at <= limiter.now():
             return None
         self.release()
         return later
 
     def begin(self) -> None:
-        """R4: the request begins, which this process alone has to know while it has the lock."""
+        """R4: note the begin of the request, in memory only, because this process has the lock."""
         self.at = self._limiter.now()
         record = after_request(self._before, self._is_policy, self.at)
         self._limiter.process.records[self._host] = record
 
     def record(self) -> None:
-        """R4: the request has left, and the server counts from here."""
+        """R4: write the time at which the request left, from which the server counts."""
         self.begin()
         self._limiter.write(self._host, self._limiter.process.records[self._host])
 
     def release(self) -> None:
-        """Others may start. Once is enough, and twice does no harm."""
+        """Release the lock, so that others may start. A second call has no effect."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -3742,7 +3743,7 @@ class Start:
 
 
 class RateLimiter:
-    """R4, R5: each host's pace, shared with other processes by the cache."""
+    """R4, R5: the pace of each host, shared with other processes through the cache."""
 
     def __init__(self, process: Process, cache: Cache) -> None:
         self.process = process
@@ -3750,10 +3751,11 @@ class RateLimiter:
         self.now = process.now
 
     def record_of(self, host: str, has_lock: bool = False) -> HostRecord:
-        """What this process knows of a host, and what another has written since.
+        """The record of a host: what this process knows, merged with what others have written.
 
-        Who has the host's lock notes when a record from the future was first seen, or it would
-        count as one from now for ever. Its own times stay, for the process that wrote it.
+        Under the host's lock, the time at which a record from the future was first seen is written
+        to the cache, because the record would otherwise count as new at each reading. The times of
+        that record stay unchanged for the process that wrote it.
         """
         ours = self.process.records.get(host, UNSEEN)
         shared = from_entry(UNSEEN, self.cache.load("pace", host))
@@ -3764,28 +3766,28 @@ class RateLimiter:
         return merge_records(ours, theirs)
 
     def write(self, host: str, record: HostRecord) -> None:
-        """For this process, and for those that share the cache."""
+        """Write the record for this process and for those that share the cache."""
         self.process.records[host] = record
         self.cache.store("pace", host, record._asdict())
 
     def share(self) -> None:
-        """R4a: what this process alone knew of every host, others know from now on."""
+        """R4a: write all records of this process to the cache, for other processes."""
         for host in list(self.process.records):
             self.write(host, self.record_of(host))
 
     def hold_host(self, host: str, until: float, url: str, why: str) -> None:
-        """R5: nothing goes to the host before, in any run or process. It is never shortened."""
+        """R5: hold the host until `until`, for every run and process. No hold is ever shortened."""
         record = self.record_of(host)
         if until > record.held_until:
             self.write(host, record._replace(held_until=until, held_by=url, why=why))
 
     def hold_url(self, url: str, until: float, why: str) -> None:
-        """R5: nobody asks for that URL before, whichever site's document leads there."""
+        """R5: hold one URL until `until`, whichever site's document is redirected to it."""
         record = HostRecord(self.now(), held_until=until, held_by=url, why=why)
         self.cache.store("hold", url, record._asdict())
 
     def hold_of(self, url: str) -> Later:
-        """R5's hold of one URL; one that is past where there is none."""
+        """R5's hold of one URL; its time is in the past where there is none."""
         record = from_entry(UNSEEN, self.cache.load("hold", url))
         return Later(in_time_of(record, self.now()).held_until, "R5", record.why, url)
 
@@ -3796,38 +3798,39 @@ UNSEEN = HostRecord()
 # === 14. POLICY STORES   R2 R3 b, R7 R8 R10 R12   spec 9.1.1, 9.2, 11 ========
 # Owns the blocklist in force, each site's robots.txt, and what is known of targets.
 #
-# A store never asks and never refuses. Its `need` says what has to come first, its `learn` takes
-# what came of a document's job. Whoever needs the document asks its gate again after that.
+# A store sends no request and refuses none. Its `need` says what must come before a document can be
+# relied on, and its `learn` reads the ending of the document's job. The job that needs the document
+# then runs its gates again.
 
 
 Answer = Union[Response, TransportError]
 
 
 class Ending(NamedTuple):
-    """How a job ended: by a gate's refusal, or with the last answer."""
+    """How a job ended: with the refusal of a gate, or with the last answer."""
 
     answer: Optional[Answer] = None
     refusal: Optional[Decision] = None  # beside the last answer, if there was one
-    later: Optional[Later] = None  # what put it off, where that is why it was refused
-    trouble: str = ""  # why it could not go on, in one line
-    retry_at: Optional[float] = None  # Unix seconds; None where coming back is no use
-    left_site: bool = False  # redirected to where it must not follow
-    is_needless: bool = False  # another visit or process has asked meanwhile
-    is_cut_off: bool = False  # nobody could be asked for robots.txt
+    later: Optional[Later] = None  # the delay that caused the refusal, if one did
+    trouble: str = ""  # why the job could not go on, in one line
+    retry_at: Optional[float] = None  # Unix seconds; None where a retry is of no use
+    left_site: bool = False  # redirected to a URL that must not be followed
+    is_needless: bool = False  # another visit or process has requested the URL meanwhile
+    is_cut_off: bool = False  # no request for robots.txt could leave
 
     @property
     def status(self) -> int:
-        """Of the last answer; 0 where there was none."""
+        """The status of the last answer; 0 where there was none."""
         return getattr(self.answer, "status", 0)
 
     @property
     def due_at(self) -> Optional[float]:
-        """When coming back is of use, Unix seconds."""
+        """When a retry is of use, in Unix seconds; None where it is of none."""
         return self.retry_at if self.refusal is None else self.refusal.retry_at
 
     @property
     def why(self) -> str:
-        """Why a policy document did not come."""
+        """Why a policy document could not be loaded, in one line."""
         if self.later is not None:
             return self.later.reason
         if self.refusal is not None:
@@ -3840,29 +3843,29 @@ class Ending(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A policy document that has to come first."""
+    """A policy document that must be loaded first."""
 
     store: PolicyStore
     key: str
 
 
-Need = Union[Later, Document, None]  # what has to come first
+Need = Union[Later, Document, None]  # what must come first; None: nothing
 
 
 class PolicyStore:
-    """R12: what is held of the documents of one kind, by key.
+    """R12: the policy documents of one kind, by key.
 
-    A kind says the URL, for how long a value is fresh, how an ending is read (ValueError: it did
-    not come, or does not hold), and what a failure means. In memory are the latest, up to a bound;
-    the cache has all that other processes may know.
+    A subclass gives the URL, the time for which a value is fresh, how an ending is read
+    (ValueError: the document did not arrive, or is not valid), and what a failure means. Memory
+    holds the latest documents, up to a bound; the cache holds all that other processes may know.
     """
 
     kind = ""
     gate: GateName = "R2"
-    entry_kind = ""  # in the cache
-    value_of: Any  # of its data
-    has_validators = True  # whether "anything new?" can be asked
-    is_always_answered = False  # whether what could not be asked is a failure, or an answer
+    entry_kind = ""  # of its entries in the cache
+    value_of: Any  # parses the data
+    has_validators = True  # whether a request can be conditional
+    is_always_answered = False  # whether a delay counts as a failure of the document
 
     def __init__(
         self, limiter: RateLimiter, warn: Callable[[str], None], variant: str = ""
@@ -3870,13 +3873,13 @@ class PolicyStore:
         self._cache = limiter.cache
         self._warn = warn
         self._now = limiter.now
-        self._variant = variant  # of what is made of a document
+        self._variant = variant  # the end of each cache key: how documents are read
         self._held: dict[str, Held] = {}
         self._held_bytes = 0
-        self._asking: dict[str, Visit] = {}  # which visit asks for a document, by key
-        self._later: dict[str, Later] = {}  # which documents may not be asked for yet, by key
+        self._asking: dict[str, Visit] = {}  # the visit that requests a document, by key
+        self._later: dict[str, Later] = {}  # the documents that may not be requested yet, by key
 
-    # --- What a kind says ---
+    # --- For subclasses ---
 
     def url_of(self, key: str) -> str:
         raise NotImplementedError
@@ -3885,32 +3888,32 @@ class PolicyStore:
         return ROBOTS_TTL_SECONDS  # R2
 
     def read(self, job: Job, ending: Ending) -> Held | Need:
-        """The data and the value of an ending; or what has to come before it can be read."""
+        """The data and the value of an ending, or what must come before it can be read."""
         raise NotImplementedError
 
     def is_shared(self, held: Held) -> bool:
-        """Whether other processes shall know it."""
+        """Whether the document is written to the cache, for other processes."""
         return True
 
     def is_single(self, held: Held) -> bool:
-        """Whether it is asked once, and holds nobody: its 429 or 503 has held its host before."""
+        """Whether to request it without retries or a hold, as its last 429 or 503 held the host."""
         return held.failures > 0 and held.status in BACKOFF_STATUSES
 
     def put_off(self, job: Job, ending: Ending, later: Later) -> None:
-        """It could not be asked for yet, which is no failure of its own."""
+        """Note that the document may not be requested yet, which is not a failure of its own."""
         self._later[job.key] = later
 
     def warn_of_failure(self, held: Held) -> None:
-        """Says what it means for the run."""
+        """Warn of what the failure means for the run."""
 
-    # --- What is the same for all ---
+    # --- The same for all kinds ---
 
     def held_of(self, key: str) -> Held:
         """What is known of a document, fresh or not."""
         return self._held.get(key) or self.load(key)
 
     def is_current(self, key: str) -> bool:
-        """R12: no need to ask: the value is fresh, or it is too early to ask again."""
+        """R12: whether no request is needed: the value is fresh, or it is too early for another."""
         held = self.held_of(key)
         stale_at = held.retry_at
         if stale_at == NEVER:
@@ -3921,12 +3924,12 @@ class PolicyStore:
         return held.checked_at + self.fresh_seconds(held)
 
     def has_come(self, key: str) -> bool:
-        """Whether it is current by now: another process may have asked for it."""
+        """Whether the document is current by now; another process may have loaded it."""
         self.load(key)
         return self.is_current(key)
 
     def load(self, key: str) -> Held:
-        """Takes what another process knows, where it has asked later."""
+        """Read the cache, and keep its entry if another process made a later request."""
         known = self._held.get(key)
         held = from_entry(UNKNOWN, self._cache.load(self.entry_kind, key + self._variant))
         if known is not None and held.asked_at <= known.asked_at:
@@ -3944,13 +3947,13 @@ class PolicyStore:
     def _keep(self, key: str, held: Held) -> Held:
         self._held_bytes += held.held_bytes
         if self._held_bytes > MAX_ROBOTS_IN_MEMORY_BYTES:
-            self._held.clear()  # the cache has them
+            self._held.clear()  # the cache still has them
             self._held_bytes = held.held_bytes
         self._held[key] = held
         return held
 
     def _note(self, key: str, held: Held) -> None:
-        """For this run, and for the next."""
+        """Keep the document in memory and, if it is shared, in the cache for later runs."""
         self._later.pop(key, None)
         self._keep(key, held)
         if self.is_shared(held):
@@ -3958,10 +3961,10 @@ class PolicyStore:
             self._cache.store(self.entry_kind, key + self._variant, entry)
 
     def need(self, job: Job, key: str) -> Need:
-        """What has to come before a job may rely on a document: None where it is current.
+        """What must come before a job may rely on a document; None where the document is current.
 
-        Another visit that asks for the document is waited for. One of another run may have been
-        left alone by its caller: that is waited for until it was to go on.
+        If another visit requests the document, the job waits for that visit. A visit of another run
+        may have been abandoned by its caller, so it is waited for only until it was to go on.
         """
         if self.is_current(key) or self.has_come(key):
             return None
@@ -3977,7 +3980,7 @@ class PolicyStore:
         return Later(at + LOCK_POLL_SECONDS, self.gate, reason, is_ours=True)
 
     def asks(self, job: Job) -> None:
-        """A job for a document has begun."""
+        """Note that a visit has begun a job for the document."""
         self._asking[job.key] = job.visit
 
     def asks_no_more(self, job: Job) -> None:
@@ -3985,7 +3988,7 @@ class PolicyStore:
             del self._asking[job.key]
 
     def learn(self, job: Job, ending: Ending) -> Need:
-        """What came of a document's job; or what has to come before that can be said."""
+        """Store the outcome of a document's job, or return what must come before it is known."""
         if ending.is_needless:
             return None
         later = ending.later
@@ -3996,7 +3999,7 @@ class PolicyStore:
         now = self._now()
         held = self.held_of(job.key)
         new: Held | Need
-        if ending.status == 304 and job.conditions:  # R7: it is the value that is held
+        if ending.status == 304 and job.conditions:  # R7: the held value is current
             kept = held.etag, held.last_modified, held.fetched_at
             new = Held(200, *kept, data=held.data, value=held.value)
         else:
@@ -4008,7 +4011,7 @@ class PolicyStore:
             if not isinstance(new, Held):
                 return new
             new = new._replace(status=ending.status, fetched_at=now)
-            # They belong to the URL that gave them.
+            # Validators belong to the URL that sent them, so none are kept behind a redirect.
             if self.has_validators and not job.redirects:
                 answered = cast(Response, ending.answer)
                 new = new._replace(**validators_of(answered.headers))
@@ -4018,15 +4021,15 @@ class PolicyStore:
     def fail(
         self, job: Job, ending: Ending, trouble: str, pause: float = POLICY_RETRY_SECONDS
     ) -> None:
-        """What is held stays in force, and is asked for again after a pause, in seconds.
+        """Keep the value in force; the document may be requested again after `pause` seconds.
 
-        If the document's own answer named a later time, that counts.
+        A later time takes precedence if the document's own answer named one.
         """
         now = self._now()
         retry_at = now + pause
         if ending.later is None or ending.later.by == job.wire:
             retry_at = max(retry_at, ending.due_at or now)
-        held = self.load(job.key)  # another process may have adopted one meanwhile
+        held = self.load(job.key)  # another process may have adopted a value meanwhile
         status = held.status if ending.answer is None else ending.status
         held = after_failure(held, status, trouble, retry_at, now)
         self._note(job.key, held)
@@ -4034,7 +4037,7 @@ class PolicyStore:
 
 
 class SchemaStore(PolicyStore):
-    """R10: the standalone schema, for a list that carries none."""
+    """R10: the standalone schema, for a list that does not contain its own."""
 
     kind = entry_kind = "schema"
     value_of: Any = staticmethod(parse_schema)
@@ -4052,7 +4055,7 @@ class SchemaStore(PolicyStore):
         return Held(data=body, value=parse_schema(body))
 
     def is_shared(self, held: Held) -> bool:
-        return held.failures == 0  # or a new process might adopt no list
+        return held.failures == 0  # a shared failure could keep new processes from a list
 
     def warn_of_failure(self, held: Held) -> None:
         if held.value is not None:  # R10
@@ -4062,9 +4065,10 @@ class SchemaStore(PolicyStore):
 
 
 class BlocklistStore(PolicyStore):
-    """R3, R10: the list in force. Its lists are files of their own: the latest, and one before it.
+    """R3, R10: the blocklist in force.
 
-    While none was ever held, each process asks at its start.
+    The latest list and the one before it are kept in files of their own. As long as no list was
+    ever held, each process requests one at its start.
     """
 
     kind = "blocklist"
@@ -4082,7 +4086,7 @@ class BlocklistStore(PolicyStore):
 
     @property
     def failed_at(self) -> float:
-        """When it was asked for in vain, if the latest attempt was; Unix seconds, or NEVER."""
+        """When the list was last requested, if that failed; Unix seconds, or NEVER."""
         return self.held.asked_at if self.held.failures else NEVER
 
     def url_of(self, key: str) -> str:
@@ -4096,7 +4100,7 @@ class BlocklistStore(PolicyStore):
         return held.value is not None
 
     def read(self, job: Job, ending: Ending) -> Held | Need:
-        """R3c, R10: the document is adopted only if it holds."""
+        """R3c, R10: the list, which is adopted only if the document is valid."""
         answer = whole_document(ending, MAX_BLOCKLIST_BYTES)
         parsed = parse_json(answer.body, "blocklist")
         schema = None
@@ -4104,14 +4108,14 @@ class BlocklistStore(PolicyStore):
             need = self._schemas.need(job, job.key)
             if need is not None:
                 return need
-            schema = self._schemas.held_of(job.key).value  # R10: be it stale
+            schema = self._schemas.held_of(job.key).value  # R10: even if it is stale
         blocklist = Blocklist.from_document(parsed, schema)  # R3c
         for line in blocklist.warnings:
             self._warn(f"blocklist: {line}")
         return Held(value=blocklist)
 
     def _note(self, key: str, held: Held) -> None:
-        """A list that is new goes to the disk first, so that one is always whole there."""
+        """Write a new list to disk before its state, so that one whole list is always there."""
         if held.fetched_at != self.held.fetched_at:
             if self._cache.load("blocklist", key) is not None:
                 self._cache.set_aside("blocklist", key)
@@ -4120,7 +4124,7 @@ class BlocklistStore(PolicyStore):
         super()._note(key, held)
 
     def _with_value(self, key: str, held: Held) -> Held:
-        """With the list of the cache, or the one before it where that does not hold."""
+        """`held` with the cached list, or with the one before it where the latest is not valid."""
         for name in (key, key + BEFORE):
             entry = self._cache.load("blocklist", name)
             if entry is None:
@@ -4131,16 +4135,17 @@ class BlocklistStore(PolicyStore):
             except (KeyError, TypeError, ValueError) as error:
                 self._warn(f"blocklist: a copy in the cache does not hold: {error}")
                 continue
-            if fetched_at != held.fetched_at:  # of this one nobody knows whether it is current
+            if fetched_at != held.fetched_at:  # it is not known whether this list is current
                 held = held._replace(etag="", last_modified="", checked_at=NEVER)
             return held._replace(value=value, fetched_at=fetched_at)
-        return self._held.get(key, UNKNOWN)  # R3b: what is in force stays
+        return self._held.get(key, UNKNOWN)  # R3b: the list in force stays
 
     def put_off(self, job: Job, ending: Ending, later: Later) -> None:
-        """R3b: what could not be asked is not what failed, so the gate stays shut without a list.
+        """R3b: a delay is not a failure, so the gate stays shut as long as there is no list.
 
-        A list that is held stays in force. Where a process has been at the origin for longer than
-        this one may wait it may have been stopped: then the list is no older than a day.
+        A list that is held stays in force. While another process holds the lock of the origin, a
+        stale list is not used, because that process may be refreshing it; a day after the list has
+        become stale it is used all the same, because that process may have been stopped.
         """
         now = self._now()
         held = self.held
@@ -4157,7 +4162,7 @@ class BlocklistStore(PolicyStore):
     def fail(
         self, job: Job, ending: Ending, trouble: str, pause: float = POLICY_RETRY_SECONDS
     ) -> None:
-        """R3b: a refusal before anything was asked is no failure of the list."""
+        """R3b: a refusal before the first request of the list is not a failure of the list."""
         if ending.refusal is None or ending.later or job.attempts or self.held.value is not None:
             super().fail(job, ending, trouble, pause)
             return
@@ -4166,7 +4171,7 @@ class BlocklistStore(PolicyStore):
         self._later[job.key] = Later(at, self.gate, reason, is_hopeless=True)
 
     def warn_of_failure(self, held: Held) -> None:
-        """R3b: the last list stays in force; without one the gate opens."""
+        """R3b: warn that the last list stays in force or, without one, that the gate opens."""
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if held.value is not None:
             at = iso_utc(max(held.fetched_at, held.checked_at))
@@ -4176,12 +4181,12 @@ class BlocklistStore(PolicyStore):
         self._warn(f"blocklist: {held.trouble}; {effect}")
 
     def is_lost(self) -> bool:
-        """Whether a list was held once and cannot be used: then R3b must not open the gate."""
+        """Whether a list was held once and cannot be read, so that R3b must not open the gate."""
         names = (self.origin, self.origin + BEFORE)
         return self.held.value is None and any(self._cache.exists("blocklist", n) for n in names)
 
     def take_failure(self, failed_at: float) -> None:
-        """What another process of this run asked for in vain is not asked for again soon."""
+        """Note a failed request of another process of this run, so that it is not repeated soon."""
         if failed_at > self.held.asked_at:
             retry_at = failed_at + POLICY_RETRY_SECONDS
             held = self.held._replace(asked_at=failed_at, retry_at=retry_at, failures=1)
@@ -4189,7 +4194,7 @@ class BlocklistStore(PolicyStore):
 
 
 class RobotsStore(PolicyStore):
-    """R2: what is held of each site's robots.txt, by scheme, host and port."""
+    """R2: the robots.txt of each site, by scheme, host and port."""
 
     kind = entry_kind = "robots"
     value_of: Any = staticmethod(RobotsTxt.parse)
@@ -4198,14 +4203,14 @@ class RobotsStore(PolicyStore):
         return f"{key}/robots.txt"
 
     def read(self, job: Job, ending: Ending) -> Held:
-        """Spec 9.1.1: rules, no rules, or out of reach."""
+        """Spec 9.1.1: the rules, or `UNKNOWN` where there are none. ValueError: out of reach."""
         answer = ending.answer
         is_refused = ending.refusal is not None or ending.left_site
-        if is_refused or not isinstance(answer, Response):  # a gate that refuses a hop, or silence
+        if is_refused or not isinstance(answer, Response):  # a gate refused, or no answer came
             raise ValueError(f"{self.kind}.txt: {ending.why}")
         meaning = robots_meaning(answer.status)
         if meaning == "rules":
-            body = answer.body[: MAX_ROBOTS_BYTES + 1]  # the last octet tells that it was cut
+            body = answer.body[: MAX_ROBOTS_BYTES + 1]  # the last octet shows that it was cut
             return Held(data=body, value=self.value_of(body))
         is_unchanged = answer.status == 304 and self.held_of(job.key).value is not None
         if meaning in ("none", "redirect") and not is_unchanged:  # RFC 9309 2.3.1.2
@@ -4216,7 +4221,7 @@ class RobotsStore(PolicyStore):
         return held.failures > 0
 
     def put_off(self, job: Job, ending: Ending, later: Later) -> None:
-        """Where it leads to a host that must wait, its site waits too, but for no more than a day."""
+        """Put a site off, for a day at most, if its robots.txt leads to a host that must wait."""
         now = self._now()
         if job.redirects:
             held = self.load(job.key)
@@ -4233,9 +4238,9 @@ class RobotsStore(PolicyStore):
     def fail(
         self, job: Job, ending: Ending, trouble: str, pause: float = POLICY_RETRY_SECONDS
     ) -> None:
-        """Where no request could leave nobody was asked: this process alone remembers that."""
+        """Keep the failure in this process alone if no request for robots.txt could leave."""
         if job.attempts or ending.due_at is not None:
-            # The host is held as long as the answer says, and then robots.txt comes first.
+            # The host is held for as long as the answer says; then robots.txt is requested first.
             is_held = ending.status in BACKOFF_STATUSES and not job.is_single
             super().fail(job, ending, trouble, 0.0 if is_held else pause)
             return
@@ -4252,9 +4257,10 @@ class RobotsStore(PolicyStore):
 
 
 class SourceStore:
-    """R7, R8: what the requests for each target left for the next run.
+    """R7, R8: what the requests for each target leave for the next run.
 
-    Pace, floor and way belong to all that ask; validators to the reader that was given the body.
+    All readers share a target's pace, floor and redirects; its validators belong to the reader that
+    was given the body.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -4264,7 +4270,7 @@ class SourceStore:
         return from_entry(KnownSource(), self._cache.load("source", key))
 
     def note(self, key: str, **fields: Any) -> None:
-        """What is new of a target."""
+        """Update what is known of a target."""
         known = self.load(key)._replace(**fields)
         self._cache.store("source", key, known._asdict())
 
@@ -4276,29 +4282,29 @@ class SourceStore:
 
 
 # === 15. FETCHER   R4 R5 R6 R8   spec 7 ======================================
-# Owns the gates in order, one exchange, redirects, retries, and the loop over all targets.
+# Owns the order of the gates, one exchange, redirects, retries, and the loop over all targets.
 #
-# A target is a Visit: a stack of Jobs, a URL each. The last job goes on; each of the others waits
-# for the document that the one above it brings. A step of the last job is every gate, and where
-# all let it pass, one request. What comes of it says what follows:
+# A target is fetched by a Visit, a stack of Jobs with one URL each. The last job is at work; each
+# of the others waits for the document that the job above it loads. A step of the last job runs
+# every gate and, if all let it pass, sends one request. Its outcome says what follows:
 #
-#   Later     the visit rests, and holds nothing
-#   Document  it has to come first: a job for it goes upon the stack
-#   Ending    of a target: its Result. Of a document: its store learns from it, and the job goes
+#   Later     the visit rests, and holds no lock
+#   Document  the document must be loaded first: a job for it is pushed onto the stack
+#   Ending    of a target: becomes its Result. Of a document: its store reads it; the job is popped
 #   None      the job has moved by a redirect, or is to be tried again
 #
-# Whatever it was, the next step asks every gate again: an opt-out may have come meanwhile.
+# Each step runs every gate again, because an opt-out may have arrived since the last one.
 #
-# The way of a URL, from who asks to the socket:
+# The path of a URL, from the caller to the socket:
 #   Fetcher.fetch, run     R7: one Target for each source
-#   Scheduler.results      whose turn it is; sleeps where it is nobody's
+#   Scheduler.results      which visit is due; sleeps while none is
 #   Fetcher._advance       the steps of a visit until it has to wait
 #   Fetcher._decide        every gate
 #   Fetcher.exchange       R1, R13: the only caller of the transport
 #   Fetcher._after_answer  what the answer means
 
-Wants = Callable[[str, int, Headers], bool]  # of URL, status and headers
-# A gate lets pass (None), refuses, says when to come back or what has to come first, or ends it.
+Wants = Callable[[str, int, Headers], bool]  # called with URL, status and headers
+# A gate passes a job (None), refuses it, delays it, names a document to load first, or ends it.
 GateAnswer = Union[Later, Decision, Document, "Ending", None]
 Gate = Callable[["Job"], GateAnswer]
 Caller = TypeVar("Caller", bound="Fetcher")
@@ -4306,7 +4312,7 @@ CANONICAL_KINDS = ("blocklist", "schema")
 
 
 def retry_after_of(headers: Headers, now: float) -> float | None:
-    """R5: seconds that the server asks for: of several headers, or of a list in one, the longest."""
+    """R5: the longest Retry-After of an answer, in seconds, over all headers and listed values."""
     waits = []
     for name, value in headers:
         if name == "retry-after":
@@ -4317,30 +4323,30 @@ def retry_after_of(headers: Headers, now: float) -> float | None:
 
 
 class Target(NamedTuple):
-    """A declared target, and how it is wanted."""
+    """A declared target, and how it is to be fetched."""
 
-    url: str  # as asked
+    url: str  # as declared
     wire: str
-    key: str = ""  # canonical URL (R7), after what has a floor of its own
+    key: str = ""  # canonical URL (R7), behind the purpose that has a floor of its own, if any
     min_age: float = 0.0  # R8: seconds
     wants: Wants = wants_body  # whether a body is read
-    is_anew: bool = False  # a body is wanted, so no validators are sent
+    is_anew: bool = False  # send no validators, because a body is wanted
     kind: str = "target"
 
 
 class Job:
-    """One URL that a visit asks for: its target, or a policy document that has to come first."""
+    """One URL that a visit requests: its target, or a policy document that must be loaded first."""
 
     def __init__(self, visit: Visit, store: PolicyStore | None = None, key: str = "") -> None:
         target, fetcher = visit.target, visit.fetcher
         self.visit = visit
-        self.store = store  # what learns of a document; None: the target itself
-        self.key = key  # of the document in its store
+        self.store = store  # of a document; None for the target itself
+        self.key = key  # of the document, in its store
         self.kind = target.kind
-        self.url = target.url  # as asked
+        self.url = target.url  # as declared
         self.first_wire = target.wire
         self.validators = Validators()  # R7
-        self.is_single = False  # as a store says of a document: no retries, and it holds no host
+        self.is_single = False  # as its store says: no retries, and no hold of the host
         if store is not None:
             self.kind = store.kind
             self.url = self.first_wire = url = store.url_of(key)
@@ -4349,16 +4355,16 @@ class Job:
             self.is_single = store.is_single(held)
         self.how = fetcher.kinds[self.kind]
         self.gates = fetcher.gates_of(self.kind)
-        self.way = NO_WAY  # the redirects up to where it is
-        self.resumed = 0  # how many of them an earlier visit has followed
-        self.steps_back = False  # before its next hop, for those who wait there
-        self.decision = Decision(True, self.url)  # the latest that let it pass
+        self.way = NO_WAY  # the redirects followed so far
+        self.resumed = 0  # how many of them an earlier visit followed
+        self.steps_back = False  # whether `_courtesy_gate` may delay the next hop
+        self.decision = Decision(True, self.url)  # the latest that let the job pass
         self.start: Start | None = None  # R4: the right to send the next request
-        self.left_at: float | None = None  # when that left, Unix seconds
-        self.attempts = 0  # requests that left
+        self.left_at: float | None = None  # when that request left, Unix seconds
+        self.attempts = 0  # requests that have left
         self.retries = 0
         self.answer: Answer | None = None  # the latest
-        self.ending: Ending | None = None  # of a document that something else is needed for
+        self.ending: Ending | None = None  # of a document, while its store needs another one
         self._move(self.first_wire)
 
     def _move(self, wire: str) -> None:
@@ -4372,7 +4378,7 @@ class Job:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """R7: the headers by which nothing but news of the URL is asked for, if that can be."""
+        """R7: the headers that make the request conditional; empty where it cannot be."""
         known = self.validators
         if self.wire != known.wire or (self.store is None and self.visit.target.is_anew):
             return {}
@@ -4385,11 +4391,11 @@ class Job:
 
     @property
     def redirects(self) -> tuple[str, ...]:
-        """In the wire form."""
+        """The URLs to which the job was redirected so far, in wire form."""
         return self.way.urls
 
     def hop(self, wire: str, is_permanent: bool) -> None:
-        """It goes on at another URL, behind every gate."""
+        """Go on at another URL, which has to pass every gate."""
         way = self.way
         if is_permanent and way.permanent == len(way.urls):
             until = way.kept_until
@@ -4401,7 +4407,7 @@ class Job:
         self._move(wire)
 
     def resume(self, way: Way) -> None:
-        """It goes on where an earlier visit was; with no way it begins at its own URL."""
+        """Go on where an earlier visit stopped; with `NO_WAY`, begin at the job's own URL."""
         self.way = way
         self.resumed = len(way.urls)
         self.visit.no_ai_input = way.no_ai_input
@@ -4412,9 +4418,9 @@ class Job:
         return 0 < self.resumed == len(self.redirects)
 
     def way_kept(self, is_good: bool) -> Way:
-        """What is remembered of the way of a target that has ended: the permanent redirects.
+        """The permanent redirects that are remembered when the target has ended.
 
-        Those that were remembered before are kept as long as they lead further.
+        After a failure, redirects of earlier visits are kept only if they led to another redirect.
         """
         count = self.way.permanent
         if not is_good:
@@ -4422,13 +4428,13 @@ class Job:
         return self.way._replace(urls=self.redirects[:count], permanent=count) if count else NO_WAY
 
     def refused(self, gate: GateName, reason: str, retry_at: float | None = None) -> Decision:
-        """With what robots.txt said before."""
+        """A refusal by `gate` that keeps what robots.txt said before."""
         if self.redirects:
             reason = f"at the redirect to {printable(self.wire)}: {reason}"
         return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
 
     def has_left(self) -> None:
-        """The request has left, when its start was last recorded."""
+        """Note, once, that the request left at the time that its start recorded."""
         if self.left_at is not None or self.start is None:
             return
         self.left_at = self.start.at
@@ -4442,7 +4448,7 @@ class Job:
                 )
 
     def left(self) -> None:
-        """The server counts from here, and so do pace and floor (R4, R8)."""
+        """Record the departure of the request, from which pace and floor count (R4, R8)."""
         if self.start is not None:
             self.start.record()
         self.has_left()
@@ -4453,31 +4459,31 @@ class Job:
 
 
 class Visit:
-    """A target on its way: a stack of jobs, their deadline, and what came of them so far."""
+    """One fetch of a target: a stack of jobs, their deadline, and what they have brought so far."""
 
-    place: Waiting  # in the run that it is part of
+    place: Waiting  # in the lines of its run
 
     def __init__(self, fetcher: Fetcher, target: Target, run: Scheduler) -> None:
         self.fetcher = fetcher
         self.target = target
-        self.run = run  # whose visits go on together
+        self.run = run  # the scheduler of this visit and the others of its run
         self.known = KnownSource()  # R7, R8: what earlier requests left
         self.began_at = fetcher.now()
-        self.started_at = self.began_at  # since when its patience counts, Unix seconds
-        self.pause: Later | None = None  # what it waits for
+        self.started_at = self.began_at  # since when `max_wait` counts, Unix seconds
+        self.pause: Later | None = None  # what the visit waits for
         self.paused_at = NEVER
-        self.resumes_at = math.inf  # when it goes on, Unix seconds; infinite while it is at work
+        self.resumes_at = math.inf  # when the visit goes on, Unix seconds; infinite while at work
         self.waited = 0.0  # seconds
-        self.requests: list[RequestRecord] = []  # those for policy documents too
+        self.requests: list[RequestRecord] = []  # including those for policy documents
         self.warnings: list[str] = []
-        self.no_ai_input = False  # a site on its way keeps its pages from models
+        self.no_ai_input = False  # a site that the visit came through keeps its pages from models
         self.job = Job(self)
         self.jobs = [self.job]
 
     @property
     def deadline(self) -> float:
-        """Until when Crawl-delay, back-off and other processes may delay it, Unix seconds."""
-        # A start at the deadline itself is in time, whatever the margins of pace.
+        """Until when Crawl-delay, back-off and other processes may delay it, in Unix seconds."""
+        # The margins of pace are added, so that a start at the deadline itself is in time.
         return self.started_at + self.fetcher.options.max_wait + 2 * PACE_MARGIN_SECONDS
 
     def warn(self, line: str) -> None:
@@ -4485,7 +4491,7 @@ class Visit:
             self.warnings.append(line)
 
     def caution(self, decision: Decision) -> None:
-        """What a request that leaves by this decision should be told with."""
+        """Warn if the decision lets a request leave although robots.txt could not be fully read."""
         if decision.verdict is Verdict.UNKNOWN_PARSE_ERROR:
             self.warn(
                 "robots.txt is not text: what of it can be read is obeyed, the rest says nothing "
@@ -4495,7 +4501,7 @@ class Visit:
             self.warn(decision.reason)
 
     def push(self, document: Document) -> None:
-        """A document comes first."""
+        """Push a job for a document that must be loaded first."""
         job = Job(self, *document)
         document.store.asks(job)
         self.jobs.append(job)
@@ -4506,19 +4512,19 @@ class Visit:
             job.store.asks_no_more(job)
 
     def close(self) -> None:
-        """Nobody goes on with it, so nobody shall wait for its documents."""
+        """End all jobs of the visit, so that no other visit waits for its documents."""
         while self.jobs:
             self.pop()
-        self.job.answer = None  # visit and job name each other, so the body would stay for long
+        self.job.answer = None  # visit and job refer to each other, so the body would be freed late
 
     def too_late(self) -> float:
-        """How long it has taken, seconds, where that is too long for another request; else 0."""
+        """The time limit for another request, in seconds, where it has passed; else 0."""
         options = self.fetcher.options
         limit = max(options.max_wait, options.timeout) + MIN_REQUEST_INTERVAL * len(self.requests)
         return limit if self.fetcher.now() > self.started_at + limit else 0.0
 
     def is_too_far(self, later: Later, job: Job) -> bool:
-        """Whether `max_wait` ends it; the second behind a request of its own is always waited."""
+        """Whether a delay exceeds `max_wait`; the second after our own request never does."""
         if later.is_hopeless:
             return True
         if later.is_ours or later.at <= self.deadline:
@@ -4527,7 +4533,7 @@ class Visit:
         return later.gate != "R4" or later.at > own_at + PATIENCE_SECONDS
 
     def not_yet(self, later: Later, job: Job) -> Decision:
-        """Put off: `max_wait` does not reach so far."""
+        """The decision that puts a job off, because its delay exceeds `max_wait`."""
         max_wait = self.fetcher.options.max_wait
         when = spell_seconds(later.at - self.fetcher.now())
         enough = ""
@@ -4540,7 +4546,7 @@ class Visit:
         return job.refused(later.gate, reason, later.at)
 
     def rest(self, later: Later) -> None:
-        """It waits, and says so to whoever waits for its documents."""
+        """Pause the visit, and note until when, for visits that wait for its documents."""
         fetcher = self.fetcher
         self.pause = later
         self.paused_at = fetcher.now()
@@ -4552,20 +4558,20 @@ class Visit:
         return self.resumes_at == math.inf
 
     def go_on(self) -> None:
-        """It has waited."""
+        """End the pause of the visit."""
         self.resumes_at = math.inf
         if self.pause is not None:
             now = self.fetcher.now()
             self.waited += now - self.paused_at
-            self.started_at += max(0.0, now - self.pause.at)  # a run's own queue does not count
+            self.started_at += max(0.0, now - self.pause.at)  # not while the run was busy
             self.pause = None
 
 
-# What came of a target.
+# The outcome of a target.
 
 
 def conclude(visit: Visit, ending: Ending) -> Result:
-    """The outcome of a target, and why."""
+    """The Result of a target, from the ending of its visit."""
     if ending.is_needless:
         return visit.fetcher.skipped(visit.target, visit.known)
     decision = ending.refusal
@@ -4573,7 +4579,7 @@ def conclude(visit: Visit, ending: Ending) -> Result:
         decision = decision._replace(gate=None, retry_at=None)
         return visit_result(visit, "failed", decision)
     if decision is not None and decision.retry_at is None:
-        return visit_result(visit, "denied", decision)  # which is not what has answered
+        return visit_result(visit, "denied", decision)  # the answer is of an earlier request
     seen = {}
     answer = ending.answer
     if isinstance(answer, Response):
@@ -4592,7 +4598,7 @@ def conclude(visit: Visit, ending: Ending) -> Result:
 
 
 def trouble_of(visit: Visit, answer: Response) -> str:
-    """Why an answer is no success, "" where it is one."""
+    """Why an answer is not a success; "" where it is one."""
     if answer.truncated:
         return f"more than {visit.fetcher.options.max_bytes:,} bytes (max_bytes)"
     if answer.status == 206:
@@ -4603,7 +4609,7 @@ def trouble_of(visit: Visit, answer: Response) -> str:
 
 
 def conclude_success(visit: Visit, answer: Response) -> Result:
-    """R7: no new data, and the validators stay; or a body, as metadata (R6)."""
+    """R7: the Result of an unchanged target, whose validators stay, or of a body (R6)."""
     outcome: Outcome = "fetched"
     decision = visit.job.decision
     fields = shown_answer(answer)
@@ -4619,7 +4625,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
         visit.warn(f"{media_type_of(fields['content_type'])} is not read (R6)")
     reading = visit.fetcher.read_body(visit.job, answer)
     fields.update(validators_of(answer.headers), **reading._asdict())
-    if outcome == "unchanged":  # R7: keep the stored ones, whatever it names
+    if outcome == "unchanged":  # R7: keep the stored validators, whatever the 304 names
         known = visit.job.validators
         fields.update(etag=known.etag, last_modified=known.last_modified)
     visit.warnings += fields.pop("warnings")
@@ -4634,7 +4640,7 @@ def conclude_success(visit: Visit, answer: Response) -> Result:
 
 
 def shown_answer(answer: Response) -> dict[str, Any]:
-    """What a Result shows of an answer, without the credentials that a Location may have."""
+    """The fields that a Result shows of an answer, with the credentials in a Location masked."""
     headers = []
     for name, value in answer.headers:
         if name == "location":
@@ -4645,7 +4651,7 @@ def shown_answer(answer: Response) -> dict[str, Any]:
 
 
 def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: Any) -> Result:
-    """With all that is the same for every outcome."""
+    """A Result with the fields that every outcome of a visit has."""
     now = visit.fetcher.now()
     return result_of(
         outcome,
@@ -4668,51 +4674,51 @@ def visit_result(visit: Visit, outcome: Outcome, decision: Decision, **fields: A
 
 
 class Waiting(NamedTuple):
-    """A target in the line of a host, and its place there: of two the smaller goes first."""
+    """A target in the line of a host, ordered by its place: the smaller of two goes first."""
 
-    is_put_off: bool  # it would be put off again, so it goes behind those that can succeed
-    ended_at: float  # when it last reached an end, Unix seconds
+    is_put_off: bool  # would be put off again, so it goes behind those that can succeed
+    ended_at: float  # when its latest fetch ended, Unix seconds
     position: int  # in the list of targets; no two have the same
     target: Target
-    own_host: str  # for which it asks by name
-    way: Way  # by which it goes on
-    known: KnownSource  # as it was when the run began
+    own_host: str  # of the declared URL
+    way: Way  # the redirects from which it goes on
+    known: KnownSource  # what was remembered when the run began
 
     @property
     def host(self) -> str:
-        """In whose line it is: of the URL that it asks for first."""
+        """The host in whose line the target is: that of the URL that is requested first."""
         return host_key(self.way.urls[-1]) if self.way.urls else self.own_host
 
 
 class Turn(NamedTuple):
-    """When a host's next target begins, or one on its way goes on."""
+    """When the next target of a host begins, or when a visit that has begun goes on."""
 
     due_at: float  # Unix seconds
-    is_first: bool  # a visit that has begun goes before one that has not
-    serial: int  # of two alike the first goes first
+    is_first: bool  # False: the visit has begun, so it goes before those that have not
+    serial: int  # orders turns that are otherwise equal by age
     waiting: Waiting
-    visit: Visit | None  # None: it begins
+    visit: Visit | None  # None: the visit has yet to begin
 
 
 class Scheduler:
-    """Which visit is due. Serial, never idle while some host may be asked, and fair.
+    """Runs the visits one at a time, fairly, and never idles while some host may be requested.
 
-    A host's targets go one after the other, in the order in which they last reached an end. What
-    was put off at a hop is in the line of the host where that was. Of several hosts the one that
-    has been due longest is next.
+    The targets of a host are fetched one after the other, in the order in which their latest
+    fetches ended. A target that was put off behind a redirect is in the line of the host to which
+    the redirect leads. Of several hosts, the one that has been due longest is next.
     """
 
     def __init__(self, fetcher: Fetcher, adopts: bool = True) -> None:
         self._fetcher = fetcher
         self._adopts = adopts
-        # By host. The last is the first in line; it stays until it has ended, or goes on alone.
+        # By host. The last item is first in line until its visit ends or goes on outside the line.
         self._lines: dict[str, list[Waiting]] = {}
         self._turns: list[Turn] = []  # a heap
         self._serial = itertools.count()
-        self._begun: dict[int, Visit] = {}  # by position
-        self._sifted: set[str] = set()  # hosts whose line was looked through for denials
-        self._patience: dict[str, float] = {}  # since when a host's targets wait, Unix seconds
-        self._silent: collections.Counter[str] = collections.Counter()  # by a target's own host
+        self._begun: dict[int, Visit] = {}  # by position of the target
+        self._sifted: set[str] = set()  # hosts whose line was searched for denials
+        self._patience: dict[str, float] = {}  # by host: since when its targets wait, Unix seconds
+        self._silent: collections.Counter[str] = collections.Counter()  # by own host
 
     def add(self, target: Target) -> None:
         known = self._fetcher.sources.load(target.key)
@@ -4720,7 +4726,7 @@ class Scheduler:
         is_put_off = known.asked_at <= now
         is_put_off = is_put_off and known.retry_at > now + self._fetcher.options.max_wait
         ended_at = known.ended_at
-        if ended_at > now:  # under a wrong clock; it would be last until then
+        if ended_at > now:  # the clock was wrong; the target would be last until then
             ended_at = NEVER
         position = next(self._serial)
         own_host = host_key(target.wire)
@@ -4742,12 +4748,12 @@ class Scheduler:
                 yield from self._take(heapq.heappop(self._turns))
 
     def close(self) -> None:
-        """Nothing of a visit outlives the run."""
+        """Close the visits that have begun, so that none outlives the run."""
         for visit in self._begun.values():
             visit.close()
 
     def is_behind(self, visit: Visit, host: str) -> bool:
-        """Whether who is first in line for a host has a better place than a visit that comes."""
+        """Whether the first target in the line of a host has a better place than `visit`."""
         line = self._lines.get(host)
         return bool(line and line[-1] < visit.place)
 
@@ -4764,28 +4770,28 @@ class Scheduler:
         return visit
 
     def _take(self, turn: Turn) -> Iterator[Result]:
-        """The steps of a target until it waits, and what follows from them."""
+        """Run the steps of a visit until it waits or ends, and yield the results."""
         waiting = turn.waiting
         host = waiting.host
         visit = turn.visit or self._begin(waiting)
         outcome = cast("Later | Result", self._fetcher._outcome_of(visit, self._fetcher._advance))
         line = self._lines[host]
-        is_in_line = bool(line) and line[-1] is waiting  # else it goes on alone
+        is_in_line = bool(line) and line[-1] is waiting  # else its visit goes on outside the line
         if isinstance(outcome, Later):
             self._push(outcome.at, waiting, visit)
             if is_in_line and (outcome.frees_host or visit.job.host != host):
-                self._free(host, is_patient=True)  # no target waits for another's trouble
+                self._free(host, is_patient=True)  # the others do not wait for this delay
             elif is_in_line and outcome.gate == "R4" and host not in self._sifted:
                 self._sifted.add(host)
                 yield from self._denials(line)
             return
         if is_in_line:
-            # What a policy document cost one target counts for all that wait for it.
+            # Time spent on a policy document counts for all targets that wait for the document.
             self._free(host, outcome.outcome != "deferred" or outcome.attempts > 0)
         yield from self._end(waiting, outcome)
 
     def _denials(self, line: list[Waiting]) -> Iterator[Result]:
-        """Those in a line that what is held denies: a denial waits for no pace."""
+        """Yield the targets of a line that are denied by held documents, which need no request."""
         for waiting in line[-2::-1]:
             visit = self._begin(waiting)
             outcome = self._fetcher._outcome_of(visit, self._fetcher._look_at)
@@ -4796,27 +4802,27 @@ class Scheduler:
                 del self._begun[waiting.position]
 
     def _end(self, waiting: Waiting, result: Result) -> Iterator[Result]:
-        """A target has its Result."""
+        """Close the visit of a target and yield its Result."""
         self._learn(waiting, result)
         self._begun.pop(waiting.position).close()
         yield result
-        if self._adopts:  # R7: the caller came back for the next, so it has read this one
+        if self._adopts:  # R7: the caller asks for the next result, so it has processed this one
             self._fetcher.adopt(result, waiting.target.key)
 
     def is_dead(self, host: str) -> bool:
-        """Whether targets of a host got no answer; its others must not hold up a serial run."""
+        """Whether so many targets of a host got no answer that the rest would hold up the run."""
         return self._silent[host] >= MAX_SILENT_TARGETS
 
     def _learn(self, waiting: Waiting, result: Result) -> None:
-        """Whether a target's own host is silent."""
+        """Count the targets in a row that got no answer, by their own host."""
         answers = [request.status for request in result.requests if request.kind == "target"]
         if any(answers) or result.outcome == "denied":
             self._silent[waiting.own_host] = 0
-        elif result.attempts or result.outcome == "failed":  # the latter: not connected
+        elif result.attempts or result.outcome == "failed":  # the latter: no connection
             self._silent[waiting.own_host] += 1
 
     def _free(self, host: str, is_patient: bool) -> None:
-        """The next target in line may begin."""
+        """Let the next target in the line of a host begin."""
         line = self._lines[host]
         line.pop()
         if is_patient:
@@ -4829,7 +4835,7 @@ class Scheduler:
 
 
 class Options(NamedTuple):
-    """What a fetcher was told; `Bot` says what each means."""
+    """The options of a fetcher, which `Bot` documents."""
 
     cache_dir: str | os.PathLike[str] | None = PLATFORM_CACHE
     origin: str = ORIGIN
@@ -4849,7 +4855,7 @@ class Options(NamedTuple):
     trace: Callable[[str], None] | None = None
 
     def check(self) -> None:
-        """ValueError: an argument that would break a promise."""
+        """Raise ValueError for an argument that would break a promise."""
         require_choice("unreachable", self.unreachable, ("allow", "defer"))
         require_choice("robots_mode", self.robots_mode, ("respect", "report_only", "ignore"))
         if not is_number(self.timeout) or not 0 < self.timeout < math.inf:
@@ -4876,7 +4882,7 @@ class Options(NamedTuple):
             )
 
     def parsed_tag(self) -> tuple[str, str] | None:
-        """R13: repository and SHA, where a tag is sent."""
+        """R13: the repository and SHA of the tag; None where no tag is sent."""
         tag = parse_tag(self.tag) if self.tag else None
         if self.interactive:  # spec 1.1
             repository, _ = tag or (TOOL_NAME, "")
@@ -4895,9 +4901,9 @@ def log_warning(line: str) -> None:
 
 
 class Fetcher:
-    """The bot without its readings: every request passes R3, the address check, R2 and R4.
+    """The bot without its reading of bodies: each request passes R3, the address check, R2 and R4.
 
-    `Bot` says what the arguments mean, and adds title, links, metadata and robots directives.
+    `Bot` documents the arguments, and adds title, links, metadata and robots directives.
     """
 
     kinds = KINDS
@@ -4907,7 +4913,7 @@ class Fetcher:
         options.check()
         self.tag = options.parsed_tag()  # R13
         self.origin = site_of(wire_url(options.origin))
-        self.clock = options.clock or SYSTEM_CLOCK  # whose sleep may show what it is for
+        self.clock = options.clock or SYSTEM_CLOCK  # its `sleep` may show the progress of a wait
         self.process = process_of(self.clock)
         self.now = self.process.now
         self._warned: set[str] = set()
@@ -4941,12 +4947,12 @@ class Fetcher:
         self.close()
 
     def close(self) -> None:
-        """No connection is left open, and what is old goes from the cache."""
+        """Close the open connection, and remove old entries from the cache."""
         CONNECTION.rest(math.inf)
         self._cache.sweep()
 
     def warn(self, line: str) -> None:
-        """What concerns a run, each line once."""
+        """Issue a warning that concerns the run, each line once."""
         if line not in self._warned and len(self._warned) < MAX_WARNINGS:
             self._warned.add(line)
             (self.options.warn or log_warning)(line)
@@ -4955,21 +4961,22 @@ class Fetcher:
         if self.options.trace and seconds > LOCK_POLL_SECONDS:
             self.options.trace(f"{printable(url)}: waits {spell_seconds(seconds)}: {why}")
 
-    # --- What callers ask ---
+    # --- Calls ---
 
     def may_fetch(self, url: str, wait: bool = True) -> Decision:
-        """The gates of spec 7 in order: R3, address, R2, R4. True where `url` may be requested now.
+        """Whether `url` may be requested now, by the gates of spec 7: R3, address, R2, R4.
 
-        `wait=True` returns when the request may leave, and records its start: send one request.
-        `wait=False` records none and says what `fetch` would do now. Stale policy documents are
-        waited for either way (R12). A bad URL is a refusal with its reason.
+        With `wait=True` the call returns when the request may leave, and records its start, so that
+        the caller may send one request. With `wait=False` it records nothing and says what `fetch`
+        would do now. Either call waits until stale policy documents are loaded (R12). A bad URL is
+        a refusal with its reason.
         """
         gates = self.gates_of("target")
         gates[-1] = self._permit_gate if wait else self._pace_gate
         return self._decision(url, gates)
 
     def _decision(self, url: str, gates: list[Gate]) -> Decision:
-        """What these gates say of a URL; no request for it is sent."""
+        """The decision of the given gates on a URL, without a request for the URL itself."""
         url = str(url)
         try:
             visit = Visit(self, Target(url, wire_url(url)), Scheduler(self))
@@ -4985,11 +4992,11 @@ class Fetcher:
         return decision._replace(waited=visit.waited)
 
     def heard(self, url: str, status: int, headers: Union[Mapping[str, str], Headers] = ()) -> None:
-        """What came of a request that the caller made behind `may_fetch`.  R5
+        """Note the answer to a request that the caller sent after `may_fetch`.  R5
 
-        A 429 or 503 holds the host: as long as its Retry-After says, else as the schedule says of
-        so many in a row. Any other status ends the row. `headers` is a mapping or has pairs.
-        ValueError: a bad URL.
+        A 429 or 503 holds the host for as long as its Retry-After says, or else as the schedule
+        says for that many in a row. Any other status ends the row. `headers` is a mapping or an
+        iterable of pairs. ValueError: a bad URL.
         """
         wire = wire_url(str(url))
         host = host_key(wire)
@@ -5019,31 +5026,32 @@ class Fetcher:
         self.limiter.hold_host(host, now + delay, wire, why)
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
-        """One target through every gate, to its end. Policy, network and server never raise.
+        """Fetch one target through every gate. Policy, network and server never raise an error.
 
-        What has not changed since the last fetch is "unchanged" and has no body (R7); `fresh=True`
-        asks for it anew.
+        A target that has not changed since the last fetch is "unchanged" and has no body (R7);
+        `fresh=True` requests its body anew.
         """
         return self._result_of(url, is_anew=fresh)
 
     def run(
         self, urls: Iterable[str], min_age: float = 3600.0, *, fresh: bool = False
     ) -> Iterator[Result]:
-        """Many targets, each host at its own pace: a Result each, as it is done.
+        """Fetch many targets, each host at its own pace, and yield each Result as it is done.
 
-        One that was asked for less than `min_age` seconds ago is skipped (R8); `fresh` as `fetch`.
+        A target that was requested less than `min_age` seconds ago is skipped (R8); `fresh` is as
+        in `fetch`.
         """
         return self._results(urls, min_age=min_age, is_anew=fresh)
 
     def _result_of(self, url: str, purpose: str = "", **wanted: Any) -> Result:
-        """Of one target, read to its end."""
+        """The Result of one target, whose run is read to its end."""
         [result] = self._results([url], purpose, **wanted)
         return result
 
     def _results(
         self, urls: Iterable[str], purpose: str = "", adopts: bool = True, **wanted: Any
     ) -> Iterator[Result]:
-        """`wanted` are fields of Target; a `purpose` has a floor (R8) of its own."""
+        """Yield the results. `wanted` are fields of Target; a `purpose` has its own floor (R8)."""
         scheduler = Scheduler(self, adopts)
         for item in self.declared(urls):
             if isinstance(item, Result):
@@ -5054,7 +5062,7 @@ class Fetcher:
             yield from scheduler.results()
 
     def declared(self, urls: Iterable[str]) -> Iterator[Target | Result]:
-        """Each target once; a Result for what is none, and for another spelling of one."""
+        """Yield each target once, and a Result for each bad URL and each second spelling."""
         first_spelling: dict[str, str] = {}
         for url in map(str, urls):
             try:
@@ -5073,16 +5081,16 @@ class Fetcher:
     # --- What is remembered of a target ---
 
     def _remember(self, key: str, result: Result, job: Job | None = None) -> None:
-        """R8: what came of a target, before its Result is handed out.
+        """R8: store the outcome of a target, before its Result is handed out.
 
-        Only the validators wait until the caller has read it.
+        Only the validators are stored later, when the caller has processed the Result.
         """
         is_put_off = result.outcome == "deferred"
         if result.outcome == "skipped" or (is_put_off and not result.attempts):
             return
         way, ended_at = NO_WAY, result.at
         is_behind_redirect = result.status in REDIRECT_STATUSES and result.gate in ("R4", "R5")
-        if job is not None and is_put_off and is_behind_redirect:  # it goes on there next time
+        if job is not None and is_put_off and is_behind_redirect:  # the next run goes on there
             way, ended_at = job.way, job.visit.known.ended_at
         elif job is not None:
             way = job.way_kept(result.ok)
@@ -5098,7 +5106,7 @@ class Fetcher:
         )
 
     def adopt(self, result: Result, key: str = "") -> None:
-        """R7: its reader has read the Result, so its validators hold from now on."""
+        """R7: store the validators of a Result that the reader has processed."""
         if result.ok:
             known = Validators(result.final_url, result.etag, result.last_modified)
             key = key or canonical_url(wire_url(result.url))
@@ -5109,7 +5117,7 @@ class Fetcher:
     def _outcome_of(
         self, visit: Visit, step: Callable[[Visit], Later | Ending | None]
     ) -> Later | Result | None:
-        """What a step of a target leads to: its Result, where that is the end."""
+        """What a step of a visit leads to: a delay, or the Result where the visit has ended."""
         try:
             said = step(visit)
             if not isinstance(said, Ending):
@@ -5117,7 +5125,7 @@ class Fetcher:
             result = conclude(visit, said)
             self._remember(visit.target.key, result, visit.job)
             return result
-        except Exception as error:  # noqa: BLE001 - a bug, or no memory, costs one target
+        except Exception as error:  # noqa: BLE001 - a bug, or a lack of memory, fails one target
             what = f"unexpected {type(error).__name__}"
             why = printable(str(error))
             url = visit.target.url
@@ -5125,7 +5133,7 @@ class Fetcher:
             return self.unasked("failed", url, f"{what}: {why}")
 
     def skipped(self, target: Target, known: KnownSource) -> Result:
-        """R8: a source that is not due yet; after a failure it says which."""
+        """R8: the Result of a source that is not due yet, with its latest failure, if any."""
         reason = skip_reason(known, target.min_age, self.now())
         if known.retry_at > self.now() and known.gate:
             return self.unasked(
@@ -5145,18 +5153,18 @@ class Fetcher:
         outcome: Outcome,
         url: str,
         reason: str,
-        gate: Any = None,  # one of the cache is a mere str
+        gate: Any = None,  # a gate from the cache is a plain str
         retry_at: float | None = None,
         **fields: Any,
     ) -> Result:
-        """A Result that no gate was asked for."""
+        """A Result for which no gate was run."""
         decision = Decision(False, url, gate, reason, retry_at=retry_at)
         return result_of(outcome, url, decision=decision, at=self.now(), **fields)
 
     # --- The steps of a visit ---
 
     def _advance(self, visit: Visit) -> Later | Ending:
-        """The only loop: steps of the last job, until the visit has to wait or has ended."""
+        """Run steps of the last job until the visit has to wait or has ended; the only loop."""
         visit.go_on()
         while True:
             job = visit.jobs[-1]
@@ -5166,7 +5174,7 @@ class Fetcher:
                     if job.store is None:
                         return said
                     job.ending = said
-                    said = job.store.learn(job, said)  # what it says is kept before others look
+                    said = job.store.learn(job, said)  # stored before the lock is released
                     if said is None:
                         visit.pop()
             finally:
@@ -5178,7 +5186,7 @@ class Fetcher:
                 return said
 
     def _decide(self, job: Job, gates: Sequence[Gate]) -> Later | Document | Ending | None:
-        """spec 7: every gate in order; None where all let pass, and the start is claimed (R4)."""
+        """spec 7: run every gate in order; None where all pass and the start is claimed (R4)."""
         said: GateAnswer = None
         for gate in gates:
             said = gate(job)
@@ -5200,24 +5208,24 @@ class Fetcher:
         return Ending(job.answer, said._replace(url=job.url), later)
 
     def _look_at(self, visit: Visit) -> Ending | None:
-        """What is held denies the target, or it is not due; None where it has to be asked for."""
+        """The ending of a target that is not due, or is denied by held documents; else None."""
         said = self._decide(visit.job, visit.job.gates[:-1])
         return said if isinstance(said, Ending) and said.later is None else None
 
     def _ask(self, job: Job) -> Later | Ending | None:
-        """One request, and what its answer means."""
+        """Send one request, and return what its answer means."""
         began_at = self.now()
         answer = job.answer = self.exchange(job)
         said = self._after_answer(job, answer, self.now() - began_at)
         if not isinstance(said, Later) or not job.visit.is_too_far(said, job):
             return said
-        if job.is_policy:  # the silence of a document is its failure
+        if job.is_policy:  # a document without an answer has failed
             return Ending(answer)
         later = max(said, self._start_of(job).when(job.visit.deadline))
         return Ending(answer, job.visit.not_yet(later, job), later)
 
     def exchange(self, job: Job) -> Answer:
-        """The only caller of the transport: the gates have just passed, the start is ours."""
+        """Call the transport, as no other code does: all gates passed, and the start is claimed."""
         how = job.how
         url = job.wire
         if self.tag is not None and job.host == host_key(self.origin):
@@ -5229,7 +5237,7 @@ class Fetcher:
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
             job.wants,
-            job.left,  # R4 counts from its departure
+            job.left,  # R4 counts from the departure of the request
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
@@ -5239,12 +5247,12 @@ class Fetcher:
         if is_ours:
             start.begin()
         else:
-            start.record()  # a foreign transport need not say when a request leaves
+            start.record()  # a caller's transport need not report when a request leaves
         try:
             answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
             answer = error
-        except Exception as error:  # noqa: BLE001 - a transport's bug is no answer either
+        except Exception as error:  # noqa: BLE001 - a bug in a transport counts as no answer
             reason = f"unexpected {type(error).__name__}: {printable(str(error))}"
             answer = TransportError(reason)
         is_final = isinstance(answer, TransportError) and answer.final
@@ -5258,7 +5266,7 @@ class Fetcher:
         return answer
 
     def _after_answer(self, job: Job, answer: Answer, seconds: float) -> Later | Ending | None:
-        """What an answer means: a retry (R5), a hop, or the end.  spec 9.4, 19"""
+        """What follows from an answer: a retry (R5), a redirect, or the end.  spec 9.4, 19"""
         if isinstance(answer, TransportError):
             return self._after_no_answer(job, answer, seconds)
         if answer.status in REDIRECT_STATUSES:
@@ -5274,19 +5282,19 @@ class Fetcher:
     def _after_no_answer(
         self, job: Job, error: TransportError, seconds: float
     ) -> Later | Ending | None:
-        """Transport trouble: R5's schedule, which holds nobody but this target.  spec 19, C5."""
+        """Retry by R5's schedule after a transport error; no other target waits.  spec 19, C5."""
         if error.refused:
             return Ending(error, job.refused("address", error.reason))
         now = self.now()
         limit = job.how.transport_retries
         delay = retry_delay(job.retries, DEFAULT_MAX_RETRIES, None, self.options.rand)
         robots = self.robots.held_of(job.site)
-        is_silent = robots.failures > 0 and robots.status == 0  # no answer came from there yet
+        is_silent = robots.failures > 0 and robots.status == 0  # the site has not answered yet
         if error.final or job.is_single or self.options.interactive:
             limit = 0
         elif is_silent and not job.is_policy:
             limit = 0
-        elif seconds >= self.options.timeout:  # it costs too much to be tried five times
+        elif seconds >= self.options.timeout:  # a timeout costs too much for five attempts
             ends_at = now + delay + self.options.timeout
             limit = 1 if ends_at <= job.visit.deadline or not job.is_policy else 0
         if job.retries >= limit:
@@ -5295,7 +5303,7 @@ class Fetcher:
         return Later(now + delay, "R5", error.reason, frees_host=True)
 
     def _after_push_back(self, job: Job, answer: Response) -> Ending | None:
-        """R5: 429 and 503 hold the host back, for its retry too."""
+        """R5: hold the host after a 429 or 503, for the retry of this job too."""
         if self.options.interactive:  # spec 1.1
             return Ending(answer)
         now = self.now()
@@ -5314,13 +5322,13 @@ class Fetcher:
             trouble = f"{why}; gave up after {job.retries} retries"
             return Ending(answer, trouble=trouble, retry_at=until)
         job.retries += 1
-        return None  # the throttle says whether the hold ends within `max_wait`
+        return None  # `_throttle_gate` checks whether the hold ends within `max_wait`
 
     def _after_redirect(self, job: Job, answer: Response) -> Ending | None:
-        """A hop is a new URL: it goes through every gate.  spec 19, C6."""
+        """Follow a redirect to a new URL, which has to pass every gate.  spec 19, C6."""
         limit = job.how.max_redirects
         location = header_value(answer.headers, "location")
-        with suppress(UnicodeError):  # headers come as latin-1; what servers mean is UTF-8
+        with suppress(UnicodeError):  # headers are decoded as latin-1, but servers send UTF-8
             location = location.encode("latin-1").decode("utf-8")
         if not location:
             return Ending(answer, trouble=f"{answer.status} without a Location")
@@ -5336,7 +5344,7 @@ class Fetcher:
             return Ending(answer, trouble=f"redirect refused: {error}", left_site=True)
         if wire == job.wire:
             return Ending(answer, trouble="redirects to itself")
-        if wire in (job.first_wire, *job.redirects):  # there are no cookies: it would go on so
+        if wire in (job.first_wire, *job.redirects):  # without cookies, it would not end
             return Ending(answer, trouble=f"redirects in a circle, to {printable(wire)}")
         job.hop(wire, is_permanent_hop(answer.status, job.wire, wire))
         return None
@@ -5344,7 +5352,7 @@ class Fetcher:
     # --- The gates ---
 
     def gates_of(self, kind: str) -> list[Gate]:
-        """Hook: spec 7, normative: R3, R2, R4 in this order. The address check is ours."""
+        """Hook: the gates in their order. R3, R2, R4 is normative (spec 7); the others are ours."""
         gates: list[Gate] = [
             self._floor_gate,
             self._silence_gate,
@@ -5359,7 +5367,7 @@ class Fetcher:
         return gates
 
     def _floor_gate(self, job: Job) -> Ending | None:
-        """R8: a target that was asked for lately is left alone."""
+        """R8: skip a target that was requested recently."""
         target = job.visit.target
         if job.is_policy or job.attempts or not target.key:
             return None
@@ -5368,7 +5376,7 @@ class Fetcher:
         return Ending(is_needless=True)
 
     def _silence_gate(self, job: Job) -> Decision | None:
-        """The targets of a host that answers nobody must not hold up all others."""
+        """Put off the targets of a host that does not answer, which would hold up all others."""
         host = host_key(job.first_wire)
         if job.is_policy or job.attempts or not job.visit.run.is_dead(host):
             return None
@@ -5376,7 +5384,7 @@ class Fetcher:
         return job.refused("R5", reason, self.now() + SILENT_HOST_SECONDS)
 
     def _blocklist_gate(self, job: Job) -> GateAnswer:
-        """R3, first of all. The canonical documents stay reachable, or no list could be mended."""
+        """R3, first of spec 7. Canonical documents pass, or a wrong list could not be replaced."""
         store = self._blocklist
         if job.kind in CANONICAL_KINDS:
             return None
@@ -5384,7 +5392,7 @@ class Fetcher:
         if need is not None:
             return need
         held = store.held
-        if held.trouble:  # R3b: a run on a list that is older than its refresh says so
+        if held.trouble:  # R3b: warn that the list is older than its refresh
             store.warn_of_failure(held)
         if held.value is None:
             if store.is_lost():
@@ -5392,7 +5400,7 @@ class Fetcher:
                 return job.refused("R3", reason, held.retry_at)
             return None  # R3b
         hosts = [job.host]
-        if not job.is_policy:  # one that is declared may opt out while its target waits elsewhere
+        if not job.is_policy:  # the declared host may opt out while its target waits at another
             hosts.append(host_key(job.first_wire))
         for host in hosts:
             entry = held.value.blocks(host)  # R3a
@@ -5409,7 +5417,7 @@ class Fetcher:
         return Decision(False, job.url, "R3", reason, blocked_by=entry)
 
     def _address_gate(self, job: Job) -> Decision | None:
-        """Nothing is sent to an address that is not public."""
+        """Refuse a URL whose address is not public."""
         if self.options.allow_private:
             return None
         reason = host_refusal(split_url(job.wire).host)
@@ -5421,16 +5429,16 @@ class Fetcher:
         except TransportError as error:
             if error.refused:
                 reason = error.reason
-            else:  # It fails later, by itself, and is not put off since the look-up took so long.
+            else:  # The request will fail; the time of the look-up does not count.
                 job.visit.started_at += self.now() - began_at
-        except Exception as error:  # noqa: BLE001 - what cannot be checked is not asked
+        except Exception as error:  # noqa: BLE001 - no request without an address check
             reason = f"the address cannot be checked: unexpected {type(error).__name__}"
         if not reason:
             return None
         return Decision(False, job.url, "address", f"{reason} (allow_private permits it)")
 
     def _courtesy_gate(self, job: Job) -> Later | None:
-        """A hop to another host steps back once for who is first in line there by a better place."""
+        """Delay a hop to another host once if the first target in line there has a better place."""
         visit = job.visit
         at = self.now() + MIN_REQUEST_INTERVAL
         steps_back, job.steps_back = job.steps_back, False
@@ -5441,7 +5449,7 @@ class Fetcher:
         return Later(at, "R4", f"targets of {job.host} go first")
 
     def _robots_gate(self, job: Job) -> GateAnswer:
-        """R2: robots.txt before any target of its site."""
+        """R2: load robots.txt before any target of its site is requested, and obey it."""
         mode = self.options.robots_mode
         if mode == "ignore":
             reason = "robots_mode='ignore'"
@@ -5453,7 +5461,7 @@ class Fetcher:
             return need
         held = self.robots.held_of(job.site)
         if held.is_cut_off and held.value is None and mode == "respect":
-            # Nobody was asked, so nobody allowed it; the fault may be ours.
+            # No request for robots.txt could leave, perhaps by our fault, so nothing is allowed.
             if held.refused_by:
                 return job.refused(cast(GateName, held.refused_by), held.trouble)
             reason = f"robots.txt could not be asked for: {held.trouble}"
@@ -5471,9 +5479,9 @@ class Fetcher:
         return None
 
     def _throttle_gate(self, job: Job) -> GateAnswer:
-        """R4: passes when the request may leave in this step, with its start claimed.
+        """R4: pass if the request may leave in this step, and claim its start.
 
-        Under the host's lock it is asked again whether another process has asked meanwhile.
+        Under the host's lock, check again whether another process has requested the URL meanwhile.
         """
         visit = job.visit
         limit = visit.too_late()
@@ -5497,7 +5505,7 @@ class Fetcher:
         return self._floor_gate(job)
 
     def _permit_gate(self, job: Job) -> GateAnswer:
-        """R4: the throttle before a request that the caller makes: it leaves now."""
+        """R4: the throttle for a request that the caller sends, which counts as leaving now."""
         answer = self._throttle_gate(job)
         if answer is None and job.start is not None:
             job.start.record()
@@ -5505,7 +5513,7 @@ class Fetcher:
         return answer
 
     def _pace_gate(self, job: Job) -> Decision | None:
-        """R4, R5: what the throttle would say; nothing is recorded or waited for."""
+        """R4, R5: refuse what the throttle would put off, without recording or waiting."""
         if self.options.interactive:
             return None
         later = self._start_of(job).when(job.visit.deadline)
@@ -5515,15 +5523,15 @@ class Fetcher:
         return None
 
     def _start_of(self, job: Job) -> Start:
-        """R4: of the next request of a job; nothing is claimed yet."""
+        """R4: the start of the next request of a job, not yet claimed."""
         return Start(self.limiter, job.wire, partial(self.interval_of, job.site), job.is_policy)
 
-    # --- What a subclass may fill ---
+    # --- Hooks for subclasses ---
 
     def interval_of(self, site: str) -> float:
         """Hook: seconds between two targets of a host, whatever their scheme.  R4, R2d.
 
-        What another process has read by now counts too.
+        A robots.txt that another process has loaded meanwhile counts too.
         """
         host = site.partition("//")[2]
         delays = [MIN_REQUEST_INTERVAL]
@@ -5541,7 +5549,7 @@ class Fetcher:
         """Hook: a request of a job has left."""
 
     def read_body(self, job: Job, answer: Response) -> Reading:
-        """Hook: what a body says, as metadata."""
+        """Hook: the metadata of a body."""
         return Reading()
 
 
