@@ -11278,8 +11278,9 @@ def what_came(result: Result) -> list[object]:
 def with_words(result: Result) -> Result:
     """Return the Result with the body that --text writes, which is empty if there are no words."""
     if media_kind(result.content_type) == "html":
-        words = words_of_page(result).encode()
-        return result._replace(body=words, content_type="text/plain; charset=utf-8")
+        words = words_of_page(result)
+        body = f"{words}\n".encode() if words else b""
+        return result._replace(body=body, content_type="text/plain; charset=utf-8")
     if is_text(result.body, result.content_type):
         return result
     return result._replace(body=b"")
