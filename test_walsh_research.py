@@ -8368,6 +8368,24 @@ class TestTransport:
         assert error.final and error.reason.startswith("TLS: ") and player.lines() == []
         assert "mismatch" in error.reason.lower()
 
+    @pytest.mark.parametrize("has_threads", [True, False])
+    def test_certificates_are_loaded_while_the_connection_is_made(
+        self, tmp_path, names, authority, monkeypatch, has_threads
+    ):
+        names["door.test"] = ["127.0.0.1"]
+        make, threads = ssl.create_default_context, set()
+
+        def noted():
+            threads.add(threading.get_ident())
+            return make()
+
+        monkeypatch.setattr(ssl, "create_default_context", noted)
+        if not has_threads:
+            monkeypatch.setattr(wr._thread, "start_new_thread", no_thread)
+        with Player(tls=tls_server(tmp_path)) as player:
+            assert says_hello(f"https://door.test:{player.port}/")
+        assert (threading.get_ident() in threads) != has_threads and len(threads) == 1
+
     def test_an_authority_that_nobody_trusts_is_refused(self, tmp_path, monkeypatch):
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
         with Player(tls=tls_server(tmp_path)) as player:

@@ -3330,6 +3330,23 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
 # 12c. Names and proxies.
 
 
+def in_thread(work: Callable[[], None]) -> _thread.LockType:
+    """Do work in a thread, or here if none can be started; the lock is released at its end."""
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def run() -> None:
+        with suppress(Exception):
+            work()
+        done.release()
+
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:
+        run()
+    return done
+
+
 def look_up(host: str, seconds: float) -> tuple[list[str], str]:
     """The IP addresses of a name, and, if there are none, the reason.
 
@@ -3339,7 +3356,6 @@ def look_up(host: str, seconds: float) -> tuple[list[str], str]:
     import socket
 
     found: Any = TimeoutError(f"the look-up had no answer within {seconds:.3g} s")
-    done = _thread.allocate_lock()
 
     def ask() -> None:
         nonlocal found
@@ -3348,14 +3364,8 @@ def look_up(host: str, seconds: float) -> tuple[list[str], str]:
             found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
         except OSError as error:
             found = error
-        done.release()
 
-    done.acquire()
-    try:
-        _thread.start_new_thread(ask, ())
-    except RuntimeError:
-        ask()
-    done.acquire(timeout=seconds)
+    in_thread(ask).acquire(timeout=seconds)
     if isinstance(found, OSError):
         if found.errno not in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)):
             return [], f"{host}: {cause_of(found)}"
@@ -3503,7 +3513,14 @@ class HttpTransport:
         with exchange.during(f"{place}name", final=bool(proxy)):
             addresses = self.checked_addresses(route, exchange)
         with exchange.during(f"{place}connect", final=bool(proxy)):
-            exchange.connect(addresses, (proxy or site).port or 0)
+            loaded = None
+            if site.scheme == "https" and self.tls_context is None:
+                loaded = in_thread(self.load_certificates)
+            try:
+                exchange.connect(addresses, (proxy or site).port or 0)
+            finally:
+                if loaded is not None:
+                    loaded.acquire()  # a process must not end while OpenSSL reads certificates
         if site.scheme != "https":
             return
         if proxy:
@@ -3513,6 +3530,10 @@ class HttpTransport:
             if self.tls_context is None:
                 self.tls_context = verifying_tls_context()
             exchange.secure(self.tls_context, site.host.strip("[]"))
+
+    def load_certificates(self) -> None:
+        """Load them while the connection is made, which takes about as long."""
+        self.tls_context = verifying_tls_context()
 
     def answered(self, exchange: Exchange, route: Route, request: Request) -> Response:
         """Send the request over the open connection, and read the answer."""
