@@ -1046,9 +1046,10 @@ class TestR2:
         """Nobody was asked, so nobody allowed it; the fault may be ours."""
         world.web.update({B: "x", B + "robots.txt": "User-agent: *\nDisallow: /private\n"})
         for has_copy in (False, True):
-            bot = world.bot(transport=Unsent(world, "b.test"), unreachable=unreachable)
-            asked = world.at
+            unsent, asked = Unsent(world, "b.test"), world.at
+            bot = world.bot(transport=unsent, unreachable=unreachable, rand=lambda: 0.0)
             result = bot.fetch(B)
+            assert len(unsent.tried) > 1 and min(gaps(unsent.tried)) >= 1
             assert final(result) == ("failed", None) and "connection refused" in result.reason
             decision = bot.may_fetch(B, wait=False)
             if has_copy:
@@ -1107,11 +1108,11 @@ class TestR2:
         assert final(put_off) == ("deferred", "R5") and put_off.warnings == []
 
     def test_what_is_held_denies_at_once_whatever_the_pace(self, world):
-        urls = [A + name for name in "abxc"]
+        urls = [A + name for name in ("a", "b", "x1", "c", "x2")]
         world.web[ROBOTS] = "User-agent: *\nDisallow: /x\nCrawl-delay: 30\n"
         world.web.update(dict.fromkeys(urls, "x"))
         ends = {result.url: result.at - NOW for result in world.bot().run(urls)}
-        assert ends[A + "x"] < 1 and ends[A + "c"] >= 60
+        assert ends[A + "x1"] < 1 and ends[A + "x2"] < 1 and ends[A + "c"] >= 60
 
     def test_a_robots_txt_whose_hop_came_too_late_is_not_out_of_reach(self, world):
         hop = answer(status=302, location="/r", seconds=8)
@@ -1580,6 +1581,7 @@ class Unsent(wr.HttpTransport):
     def __init__(self, world, host, refusal=None):
         super().__init__()
         self.world, self.host, self.refusal = world, host, refusal
+        self.tried = []
 
     def resolve(self, url, timeout):
         if self.refusal and self.host in url:
@@ -1587,6 +1589,7 @@ class Unsent(wr.HttpTransport):
 
     def send(self, request):
         if self.host in request.url:
+            self.tried.append(self.world.at)
             raise wr.TransportError("connection refused")
         return self.world.send(request)
 
@@ -2819,14 +2822,21 @@ class TestWays:
             later_days(world, A, 1, rand=lambda: 0.0)
             assert [url for url in world.asked() if url in (A, B, B + "y")] == urls
 
-    def test_it_lasts_thirty_days_and_ends_before_the_first_that_is_none(self, world):
-        world.web.update({A: moved(B, 301), B: moved("/x"), B + "x": "x"})
-        assert all(result.ok for result in later_days(world, A, 32))
+    @pytest.mark.parametrize("status", [302, 301])
+    def test_it_lasts_thirty_days_and_ends_before_the_first_that_is_none(self, world, status):
+        """Of two in a row the first that was met counts."""
+        world.web.update({A: moved(B, 301), B: "b", B + "x": "x"})
+        assert all(result.ok for result in later_days(world, A, 10))
+        world.web[B] = moved("/x", status)
+        assert all(result.ok for result in later_days(world, A, 22))
         days_of = {
             url: [round(hit.at - NOW) // 86400 for hit in world.hits if hit.url == url]
             for url in (A, B, B + "x")
         }
-        assert days_of == {A: [0, 30], B: [*range(32)], B + "x": [*range(32)]}
+        if status == 302:
+            assert days_of == {A: [0, 30], B: [*range(32)], B + "x": [*range(10, 32)]}
+        else:
+            assert days_of == {A: [0, 30], B: [*range(11), 30], B + "x": [*range(10, 32)]}
 
     def test_what_a_captive_portal_answers_is_not_remembered(self, world):
         login = "http://portal.test/login"
@@ -2863,6 +2873,23 @@ class TestWays:
         world.web.update({BLOCKLIST_URL: blocklist(), A: "at home"})
         world.at += DAY
         assert world.bot().fetch(A).body == b"at home", "a denial ends the way"
+
+    @given(
+        "way",
+        "https://b.test/",
+        (1, 2, 3, 4),
+        (("https://b.test/",), 0, 0.0),
+        (("file:///etc/passwd",), 0, 0.0, False),
+        (("https://B.test:443/#x",), 0, 0.0, False),
+        ((B,) * 11, 0, 0.0, False),
+        ((B,), 2, math.nan, False),
+        ids=range(7),
+    )
+    def test_a_way_that_the_cache_has_spoilt_is_none(self, world, way):
+        world.web[A] = "x"
+        fields = {"asked_at": NOW - DAY, "way": way}
+        wr.Cache(str(world.folder), print, time.time).store("source", A, fields)
+        assert world.bot().fetch(A).ok and not world.asked("b.test")
 
     def test_may_fetch_is_asked_about_the_url_that_it_is_given(self, world):
         self.put_off(world)
