@@ -115,6 +115,10 @@ def blocklist(*domains, **fields):
     return json.dumps(document)
 
 
+def answer_of(page):
+    return page if isinstance(page, Answer) else answer(page)
+
+
 class Hit(NamedTuple):
     """A request that the world received."""
 
@@ -2706,6 +2710,19 @@ class TestPlaces:
         assert set(done.values()) <= {rounds - 1, rounds, rounds + 1}, done
         assert min(gaps(targets_of(world, "b.test"))) >= delay
         assert sum(done.values()) >= rounds * (guests + 1) - 1
+
+    def test_a_guest_steps_back_for_who_is_first_in_line_there(self, world):
+        """Its hop comes where the host's own page waits a second behind its robots.txt."""
+        world.web.update({ROBOTS: "", A: moved(B + "x"), B: "b", B + "x": "x"})
+        world.web.update({B + "robots.txt": SLOW, BLOCKLIST_URL: blocklist(refresh="P7D")})
+        world.web = {url: answer_of(page)._replace(seconds=0.7) for url, page in world.web.items()}
+        done = Counter()
+        for day in range(12):
+            world.at = NOW + day * (DAY + 60)
+            done.update(r.url for r in world.bot().run([A, B], min_age=DAY / 2) if r.ok)
+            world.at += DAY / 2
+            world.bot().may_fetch(A, wait=False)
+        assert done == {A: 6, B: 6}
 
     def test_forty_short_links_to_one_host_are_served_one_a_day(self, world):
         urls = [f"https://s.test/{number}" for number in range(40)]
