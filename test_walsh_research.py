@@ -9417,6 +9417,13 @@ class Unbuffered(io.RawIOBase):
         return count
 
 
+def unsent(send, home):
+    """A transport whose requests to that site never leave."""
+    return lambda request: send(
+        request._replace(departed=None) if request.url.startswith(home) else request
+    )
+
+
 class TestResultLines:
     """What stdout and stderr show, and the exit code."""
 
@@ -9622,6 +9629,18 @@ class TestResultLines:
         done = run("--check", DOC)
         assert done.code == 1 and lines_of(done)[0] == ("WAIT", "R5", DOC)
         assert "again at 2026-05-24T00:00:0" in done.out and DOC not in world.asked()
+
+    def test_check_tells_a_hold_by_another_page_and_a_robots_txt_that_nobody_could_ask(
+        self, run, world
+    ):
+        world.web[TOP + "/busy"] = answer(status=503, retry_after=4000)
+        run(TOP + "/busy")
+        held = run("--check", DOC)
+        assert held.code == 1 and f"{TOP}/busy answered 503, which holds all of" in held.out
+        world.web["https://b.test/robots.txt"] = wr.TransportError("no certificate", final=True)
+        world.send = unsent(world.send, "https://b.test/")
+        cut_off = run("--check", "https://b.test/")
+        assert cut_off.code == 1 and "robots.txt could not be asked for: no cert" in cut_off.out
 
     def test_check_says_that_a_run_would_skip_the_target(self, run, world):
         world.web[DOC] = "x"
