@@ -10815,7 +10815,8 @@ def values_in_hints(thing):
 
 def public_names():
     """What a user calls, and the values that this takes and gives."""
-    names = set(wr.__all__)
+    names = {"Request", "Response", "Robots2", "TransportError", "SchemaViolation"}
+    names |= {*wr.__all__, "BlocklistRejected", "UnsupportedSchema"}
     waiting = list(names)
     while waiting:
         found = values_in_hints(getattr(wr, waiting.pop())) - names

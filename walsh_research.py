@@ -199,25 +199,19 @@ LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and selec
 # The fetcher, the bot and the command.
 MAX_REDIRECTS = 10  # the specification names no limit (19, C6); browsers follow 20
 PERMANENT_REDIRECT_SECONDS = 30 * 86400.0  # for which a 301 or 308 is remembered
-MAX_HOP_WAIT_SECONDS = 86400.0  # of a target behind a redirect; beyond, it begins anew
-MAX_ROBOTS_PUT_OFF_SECONDS = 86400.0  # for a host to which a robots.txt is redirected
-MAX_FOREIGN_REFRESH_SECONDS = 86400.0  # waited for another process to refresh a stale list
+# A target whose redirect must wait for longer begins anew, a robots.txt that waits for longer
+# counts as unreachable, and a list that another process refreshes for longer is used.
+MAX_PUT_OFF_SECONDS = 86400.0
 MAX_BLOCKLIST_BYTES = 128 * 2**20  # a list of 10^6 domains is legitimate
 MAX_SCHEMA_BYTES = 2**20  # of the standalone schema
 MAX_VALIDATOR_LENGTH = 1024  # characters of an ETag; servers refuse to get back all 256 KiB
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # a run may visit 10^6 sites; the cache has the rest
-LEAST_SLEEP_SECONDS = 0.001  # a coarse clock may not advance during a shorter sleep
-MAX_SIMULATED_CLOCKS = 32  # whose pace is remembered
 # A host is dead after so many of its targets in a row got no HTTP answer. Its other targets are
 # put off for so many seconds, since their time-outs would hold up all other hosts.
 MAX_SILENT_TARGETS = 3
 SILENT_HOST_SECONDS = 300.0
-MAX_WARNINGS = 1000  # lines of warnings of a run; each site may cause some
 PACE_MARGIN_SECONDS = 0.01  # added to every interval, since requests may arrive closer than sent
-# A visit always waits this long behind a request of its own; two margins absorb rounding.
-PATIENCE_SECONDS = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS
 LOCK_POLL_SECONDS = 0.05  # between two attempts to take a lock that another process holds
-LONGEST_CRAWL_DELAY_SECONDS = 1e10  # three centuries; a number of 400 digits is infinite
 POLICY_RETRY_SECONDS = 300.0  # before a policy document that failed is requested again
 TOOL_NAME = "walsh_research"
 PLATFORM_CACHE = "<the platform's>"  # the default of cache_dir; None means no folder
@@ -3660,7 +3654,7 @@ class Process:
 
     def sleep_until(self, at: float, clock: Clock) -> None:
         """Sleep until `at`, but no longer than a clock can; the caller checks the time again."""
-        seconds = max(LEAST_SLEEP_SECONDS, at - self.now())
+        seconds = max(0.001, at - self.now())  # a coarse clock may ignore a shorter sleep
         CONNECTION.rest(seconds)
         clock.sleep(min(seconds, LONGEST_WAIT_SECONDS))
 
@@ -3675,7 +3669,7 @@ def process_of(clock: Clock) -> Process:
     if isinstance(clock, SystemClock):
         return SYSTEM_PROCESS
     process = SIMULATED.setdefault(id(clock), Process(clock))
-    if len(SIMULATED) > MAX_SIMULATED_CLOCKS:
+    if len(SIMULATED) > 32:  # a long test run makes many
         del SIMULATED[next(iter(SIMULATED))]
     return process
 
@@ -4172,7 +4166,7 @@ class BlocklistStore(PolicyStore):
         held = self.held
         if held.value is None:
             reason = f"no blocklist yet: {later.reason}"
-        elif later.is_foreign and now < self.stale_at(held) + MAX_FOREIGN_REFRESH_SECONDS:
+        elif later.is_foreign and now < self.stale_at(held) + MAX_PUT_OFF_SECONDS:
             later = later._replace(at=now + POLICY_RETRY_SECONDS, is_hopeless=True)
             reason = f"the blocklist is older than its refresh, and {later.reason}"
         else:
@@ -4251,7 +4245,7 @@ class RobotsStore(PolicyStore):
                 since = now
             held = held._replace(put_off_since=since)
             self._note(job.key, held)
-            if now >= since + MAX_ROBOTS_PUT_OFF_SECONDS:
+            if now >= since + MAX_PUT_OFF_SECONDS:
                 self.fail(job, ending, f"{self.kind}.txt: {later.reason}")
                 return
         self._later[job.key] = later
@@ -4334,12 +4328,9 @@ CANONICAL_KINDS = ("blocklist", "schema")
 
 def retry_after_of(headers: Headers, now: float) -> float | None:
     """R5: the longest Retry-After of an answer, in seconds, over all headers and listed values."""
-    waits = []
-    for name, value in headers:
-        if name == "retry-after":
-            waits.append(parse_retry_after(value, now))
-            if waits[-1] is None:
-                waits += [parse_retry_after(part.strip(), now) for part in value.split(",")]
+    values = [value for name, value in headers if name == "retry-after"]
+    parts = ",".join(values).split(",")  # an HTTP-date has a comma, so whole values are tried too
+    waits = [parse_retry_after(text.strip(), now) for text in (*values, *parts)]
     return max((wait for wait in waits if wait is not None), default=None)
 
 
@@ -4551,7 +4542,8 @@ class Visit:
         if later.is_ours or later.at <= self.deadline:
             return False
         own_at = self.fetcher.process.records.get(job.host, UNSEEN).last_at
-        return later.gate != "R4" or later.at > own_at + PATIENCE_SECONDS
+        second = MIN_REQUEST_INTERVAL + 2 * PACE_MARGIN_SECONDS  # two, because of rounding
+        return later.gate != "R4" or later.at > own_at + second
 
     def not_yet(self, later: Later, job: Job) -> Decision:
         """The decision that puts a job off, because its delay exceeds `max_wait`."""
@@ -4974,7 +4966,7 @@ class Fetcher:
 
     def warn(self, line: str) -> None:
         """Issue a warning that concerns the run, each line once."""
-        if line not in self._warned and len(self._warned) < MAX_WARNINGS:
+        if line not in self._warned and len(self._warned) < 1000:  # each site may cause some
             self._warned.add(line)
             (self.options.warn or log_warning)(line)
 
@@ -5019,32 +5011,23 @@ class Fetcher:
         says for that many in a row. Any other status ends the row. `headers` is a mapping or an
         iterable of pairs. ValueError: a bad URL.
         """
-        wire = wire_url(str(url))
-        host = host_key(wire)
-        lock = self._cache.lock(f"host {host}")
+        job = Visit(self, Target(url, wire_url(str(url))), Scheduler(self)).job
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        fields = [(str(name).lower(), str(value)) for name, value in pairs]
+        name = f"host {job.host}"
+        lock = self._cache.lock(name)
         give_up_at = self.now() + self.options.max_wait
         while lock is None and self.now() < give_up_at:
             self.process.sleep_until(self.now() + LOCK_POLL_SECONDS, self.clock)
-            lock = self._cache.lock(f"host {host}")
+            lock = self._cache.lock(name)
         with lock or CacheLock():
-            self._note_answer(wire, status, headers)
-
-    def _note_answer(self, wire: str, status: int, headers: Any) -> None:
-        host = host_key(wire)
-        record = self.limiter.record_of(host)
-        push_backs = record.push_backs + 1 if status in BACKOFF_STATUSES else 0
-        if push_backs != record.push_backs:
-            self.limiter.write(host, record._replace(push_backs=push_backs))
-        if not push_backs:
-            return
-        pairs = headers.items() if isinstance(headers, Mapping) else headers
-        now = self.now()
-        retry_after = retry_after_of(
-            [(str(name).lower(), str(value)) for name, value in pairs], now
-        )
-        delay = retry_delay(push_backs - 1, DEFAULT_MAX_RETRIES, retry_after, self.options.rand)
-        why = f"{printable(wire)} answered {status}, which holds all of {host}"
-        self.limiter.hold_host(host, now + delay, wire, why)
+            record = self.limiter.record_of(job.host)
+            job.retries = record.push_backs
+            push_backs = record.push_backs + 1 if status in BACKOFF_STATUSES else 0
+            if push_backs != record.push_backs:
+                self.limiter.write(job.host, record._replace(push_backs=push_backs))
+            if push_backs:
+                self._after_push_back(job, Response(status, fields, b""))
 
     def fetch(self, url: str, fresh: bool = False) -> Result:
         """Fetch one target through every gate. Policy, network and server never raise an error.
@@ -5217,7 +5200,7 @@ class Fetcher:
         if isinstance(said, Later):
             if not job.visit.is_too_far(said, job):
                 return said
-            if job.is_where_it_resumed and said.at > self.now() + MAX_HOP_WAIT_SECONDS:
+            if job.is_where_it_resumed and said.at > self.now() + MAX_PUT_OFF_SECONDS:
                 job.resume(NO_WAY)
                 return self._decide(job, gates)
             later = said
@@ -5559,7 +5542,7 @@ class Fetcher:
         for scheme in ("http", "https"):
             robots = self.robots.load(f"{scheme}://{host}").value
             if robots is not None:
-                delays.append(min(robots.crawl_delay or 0.0, LONGEST_CRAWL_DELAY_SECONDS))
+                delays.append(min(robots.crawl_delay or 0.0, 1e10))  # 400 digits are infinite
         return max(delays)  # R2d
 
     def extra_headers(self, job: Job) -> dict[str, str]:
@@ -7058,7 +7041,8 @@ def scope_covers(scopes: Sequence[str], path: str) -> bool:
 # === 18. BOT   R9, robots2 ===================================================
 # The public interface: metadata of answers, discover, the gate of robots2, and module functions.
 
-# What a user calls. The value tuples that these return are public too, but would fill `help`.
+# What `help` shows: what a user calls, and the main types that come back. Link, Request, Response,
+# Robots2, TransportError, SchemaViolation and their like are public too, and imported by name.
 # Part I has no `__all__`, so that `import *` works if it is used alone.
 __all__ = [
     "fetch",
@@ -7092,16 +7076,9 @@ __all__ = [
     "tag_url",
     "validate",
     "Blocklist",
-    "BlocklistRejected",
     "Clock",
-    "Request",
-    "Response",
-    "Robots2",
     "RobotsTxt",
-    "SchemaViolation",
     "Transport",
-    "TransportError",
-    "UnsupportedSchema",
     "BACKOFF_CAP",
     "BLOCKLIST_REFRESH",
     "DEFAULT_BACKOFF_BASE",
