@@ -4693,14 +4693,9 @@ class Waiting(NamedTuple):
     ended_at: float  # when its latest fetch ended, Unix seconds
     position: int  # in the list of targets; no two have the same
     target: Target
-    own_host: str  # of the declared URL
+    host: str  # in whose line it is: that of the URL that is requested first
     way: Way  # the redirects from which it goes on
     known: KnownSource  # what was remembered when the run began
-
-    @property
-    def host(self) -> str:
-        """The host in whose line the target is: that of the URL that is requested first."""
-        return host_key(self.way.urls[-1]) if self.way.urls else self.own_host
 
 
 class Turn(NamedTuple):
@@ -4736,16 +4731,15 @@ class Scheduler:
     def add(self, target: Target) -> None:
         known = self._fetcher.sources.load(target.key)
         now = self._fetcher.now()
-        is_put_off = known.asked_at <= now
-        is_put_off = is_put_off and known.retry_at > now + self._fetcher.options.max_wait
+        latest = now + self._fetcher.options.max_wait
+        is_put_off = known.asked_at <= now and known.retry_at > latest
         ended_at = known.ended_at
         if ended_at > now:  # the clock was wrong; the target would be last until then
             ended_at = NEVER
-        position = next(self._serial)
-        own_host = host_key(target.wire)
         way = way_of(known, now)
-        waiting = Waiting(is_put_off, ended_at, position, target, own_host, way, known)
-        self._lines.setdefault(waiting.host, []).append(waiting)
+        host = host_key((target.wire, *way.urls)[-1])
+        waiting = Waiting(is_put_off, ended_at, next(self._serial), target, host, way, known)
+        self._lines.setdefault(host, []).append(waiting)
 
     def results(self) -> Iterator[Result]:
         process = self._fetcher.process
@@ -4828,11 +4822,12 @@ class Scheduler:
 
     def _learn(self, waiting: Waiting, result: Result) -> None:
         """Count the targets in a row that got no answer, by their own host."""
+        host = host_key(waiting.target.wire)
         answers = [request.status for request in result.requests if request.kind == "target"]
         if any(answers) or result.outcome == "denied":
-            self._silent[waiting.own_host] = 0
+            self._silent[host] = 0
         elif result.attempts or result.outcome == "failed":  # the latter: no connection
-            self._silent[waiting.own_host] += 1
+            self._silent[host] += 1
 
     def _free(self, host: str, is_patient: bool) -> None:
         """Let the next target in the line of a host begin."""
