@@ -40,7 +40,7 @@ TestR2a tests R2a, and `grep '# R2a' walsh_research.py` finds the lines that imp
     R3b   the last list is kept      9 FRESHNESS       after_failure
     R3c   schema, contract major     7 BLOCKLIST       checked_entries
     R4    spacing, unseen at once    8 PACING          next_start
-    R4a   between processes          13 RATE LIMITER   Start.claim
+    R4a   between processes          13 RATE LIMITER   RateLimiter.claim
     R5    back-off, full jitter      8 PACING          backoff_delay
     R5    five retries, Retry-After  15 FETCHER        Fetcher._after_push_back
     R6    no sub-resources           10 REQUESTS       is_unread_type
@@ -3596,7 +3596,7 @@ def verifying_tls_context() -> ssl.SSLContext:
 # the host's lock and reads its record. If the start is not due yet, the lock is released until it
 # is. If it is due, the lock is kept to the end of the step, so that the hold of a 503 and the
 # content of a document are written before another process reads them. A process that dies loses
-# its locks. `Start.when` without a claim takes no lock and writes nothing.
+# its locks. Whoever only asks when a request may start takes no lock and writes nothing.
 
 
 class Later(NamedTuple):
@@ -3692,71 +3692,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_parent)
 
 
-class Start:
-    """The right to send one request: queried, claimed, recorded when the request leaves, released.
-
-    `interval` returns the seconds between two targets of the host, as known at the time of the
-    call.
-    """
-
-    def __init__(
-        self, limiter: RateLimiter, wire: str, interval: Callable[[], float], is_policy: bool
-    ) -> None:
-        self.at = NEVER  # when the request began or, later, when it left; Unix seconds
-        self._limiter = limiter
-        self._wire = wire
-        self._host = host_key(wire)
-        self._interval = interval
-        self._is_policy = is_policy
-        self._before = UNSEEN  # the host's record, as last read
-        self._lock: CacheLock | None = None
-
-    def when(self, latest: float) -> Later:
-        """When the request may start, and by which rule; `latest` is as in `next_start`."""
-        has_lock = self._lock is not None
-        record = self._before = self._limiter.record_of(self._host, has_lock)
-        interval = self._interval()
-        at = next_start(record, interval, self._is_policy, latest)
-        later = Later(at, "R4", f"{spell_seconds(interval)} between requests to {self._host}")
-        if at == record.held_until:
-            later = Later(at, "R5", record.why, record.held_by)
-        return max(later, self._limiter.hold_of(self._wire))
-
-    def claim(self, latest: float) -> Later | None:
-        """R4: claim the start and return None, or claim nothing and return when to try again."""
-        limiter = self._limiter
-        back_at = limiter.now() + LOCK_POLL_SECONDS
-        if not limiter.process.exchange.acquire(timeout=LOCK_POLL_SECONDS):  # R4: serial
-            return Later(back_at, "R4", "another request of this process goes first", is_ours=True)
-        self._lock = limiter.cache.lock(f"host {self._host}")
-        if self._lock is None:  # R4a
-            limiter.process.exchange.release()
-            return Later(back_at, "R4", f"another process is at {self._host}", is_foreign=True)
-        later = self.when(latest)  # the lock keeps other processes from writing the record
-        if later.at <= limiter.now():
-            return None
-        self.release()
-        return later
-
-    def begin(self) -> None:
-        """R4: note the begin of the request, in memory only, because this process has the lock."""
-        self.at = self._limiter.now()
-        record = after_request(self._before, self._is_policy, self.at)
-        self._limiter.process.records[self._host] = record
-
-    def record(self) -> None:
-        """R4: write the time at which the request left, from which the server counts."""
-        self.begin()
-        self._limiter.write(self._host, self._limiter.process.records[self._host])
-
-    def release(self) -> None:
-        """Release the lock, so that others may start. A second call has no effect."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-            self._limiter.process.exchange.release()
-
-
 class RateLimiter:
     """R4, R5: the pace of each host, shared with other processes through the cache."""
 
@@ -3779,6 +3714,37 @@ class RateLimiter:
             noted = shared._replace(seen_at=theirs.seen_at)
             self.cache.store("pace", host, noted._asdict())
         return merge_records(ours, theirs)
+
+    def claim(self, host: str) -> Later | ExitStack:
+        """R4: the right to send the next request to a host, until it is closed.
+
+        If another request has the right, nothing is claimed; returns when to try again.
+        """
+        back_at = self.now() + LOCK_POLL_SECONDS
+        if not self.process.exchange.acquire(timeout=LOCK_POLL_SECONDS):  # R4: serial
+            return Later(back_at, "R4", "another request of this process goes first", is_ours=True)
+        claim = ExitStack()
+        claim.callback(self.process.exchange.release)
+        lock = self.cache.lock(f"host {host}")
+        if lock is None:  # R4a
+            claim.close()
+            return Later(back_at, "R4", f"another process is at {host}", is_foreign=True)
+        claim.callback(lock.release)
+        return claim
+
+    def leave(
+        self, host: str, before: HostRecord, is_policy: bool, is_shared: bool = True
+    ) -> float:
+        """R4: note that a request leaves now, and return the time.
+
+        `before` is the host's record without the request. If it is not shared, only this process
+        knows of the request; the host's lock keeps the others back.
+        """
+        now = self.now()
+        record = self.process.records[host] = after_request(before, is_policy, now)
+        if is_shared:
+            self.write(host, record)
+        return now
 
     def write(self, host: str, record: HostRecord) -> None:
         """Write the record for this process and for those that share the cache."""
@@ -3988,11 +3954,11 @@ class PolicyStore:
         if later is not None and later.at > now:
             return later
         other = self._asking.get(key, job.visit)
-        if other is job.visit or (other.run is not job.visit.run and other.resumes_at < now):
+        goes_on_at = now if other.pause is None else other.pause.at
+        if other is job.visit or (other.run is not job.visit.run and goes_on_at < now):
             return Document(self, key)
-        at = now if other.is_at_work else max(other.resumes_at, now)
-        reason = f"another target waits for the {self.kind}"
-        return Later(at + LOCK_POLL_SECONDS, self.gate, reason, is_ours=True)
+        at = max(goes_on_at, now) + LOCK_POLL_SECONDS
+        return Later(at, self.gate, f"another target waits for the {self.kind}", is_ours=True)
 
     def asks(self, job: Job) -> None:
         """Note that a visit has begun a job for the document."""
@@ -4371,8 +4337,9 @@ class Job:
         self.resumed = 0  # how many of them an earlier visit followed
         self.steps_back = False  # whether `_courtesy_gate` may delay the next hop
         self.decision = Decision(True, self.url)  # the latest that let the job pass
-        self.start: Start | None = None  # R4: the right to send the next request
-        self.left_at: float | None = None  # when that request left, Unix seconds
+        self.claim = ExitStack()  # R4: the right to send the next request, where it has that
+        self.record = UNSEEN  # the pace of its host, when it was last asked for
+        self.left_at: float | None = None  # when the latest request left, Unix seconds
         self.attempts = 0  # requests that have left
         self.retries = 0
         self.answer: Answer | None = None  # the latest
@@ -4445,29 +4412,24 @@ class Job:
             reason = f"at the redirect to {printable(self.wire)}: {reason}"
         return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
 
-    def has_left(self) -> None:
-        """Note, once, that the request left at the time that its start recorded."""
-        if self.left_at is not None or self.start is None:
+    def has_left(self, at: float) -> None:
+        """Note, once, that the request left at `at`."""
+        if self.left_at is not None:
             return
-        self.left_at = self.start.at
+        self.left_at = at
         self.attempts += 1
         visit = self.visit
         if self.store is None:
             visit.caution(self.decision)
             if visit.target.key:
                 visit.fetcher.sources.note(
-                    visit.target.key, asked_at=self.left_at, retry_at=NEVER, failure="", status=0
+                    visit.target.key, asked_at=at, retry_at=NEVER, failure="", status=0
                 )
 
     def left(self) -> None:
         """Record the departure of the request, from which pace and floor count (R4, R8)."""
-        if self.start is not None:
-            self.start.record()
-        self.has_left()
-
-    def release(self) -> None:
-        if self.start is not None:
-            self.start.release()
+        limiter = self.visit.fetcher.limiter
+        self.has_left(limiter.leave(self.host, self.record, self.is_policy))
 
 
 class Visit:
@@ -4482,9 +4444,8 @@ class Visit:
         self.known = KnownSource()  # R7, R8: what earlier requests left
         self.began_at = fetcher.now()
         self.started_at = self.began_at  # since when `max_wait` counts, Unix seconds
-        self.pause: Later | None = None  # what the visit waits for
+        self.pause: Later | None = None  # what the visit waits for; None while it is at work
         self.paused_at = NEVER
-        self.resumes_at = math.inf  # when the visit goes on, Unix seconds; infinite while at work
         self.waited = 0.0  # seconds
         self.requests: list[RequestRecord] = []  # including those for policy documents
         self.warnings: list[str] = []
@@ -4559,20 +4520,13 @@ class Visit:
         return job.refused(later.gate, reason, later.at)
 
     def rest(self, later: Later) -> None:
-        """Pause the visit, and note until when, for visits that wait for its documents."""
-        fetcher = self.fetcher
+        """Pause the visit."""
         self.pause = later
-        self.paused_at = fetcher.now()
-        self.resumes_at = later.at
-        fetcher.trace_wait(self.jobs[-1].wire, later.at - self.paused_at, later.reason)
-
-    @property
-    def is_at_work(self) -> bool:
-        return self.resumes_at == math.inf
+        self.paused_at = self.fetcher.now()
+        self.fetcher.trace_wait(self.jobs[-1].wire, later.at - self.paused_at, later.reason)
 
     def go_on(self) -> None:
         """End the pause of the visit."""
-        self.resumes_at = math.inf
         if self.pause is not None:
             now = self.fetcher.now()
             self.waited += now - self.paused_at
@@ -5177,7 +5131,7 @@ class Fetcher:
                     if said is None:
                         visit.pop()
             finally:
-                job.release()
+                job.claim.close()
             if isinstance(said, Document):
                 visit.push(said)
             elif isinstance(said, Later):
@@ -5220,7 +5174,7 @@ class Fetcher:
             return said
         if job.is_policy:  # a document without an answer has failed
             return Ending(answer)
-        later = max(said, self._start_of(job).when(job.visit.deadline))
+        later = max(said, self._start_of(job))
         return Ending(answer, job.visit.not_yet(later, job), later)
 
     def exchange(self, job: Job) -> Answer:
@@ -5241,12 +5195,10 @@ class Fetcher:
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
         job.left_at = None
-        start = cast(Start, job.start)
         is_ours = isinstance(self._transport, HttpTransport)
-        if is_ours:
-            start.begin()
-        else:
-            start.record()  # a caller's transport need not report when a request leaves
+        # Another transport need not report when a request leaves. Ours does, but the connection
+        # of a request that never leaves counts in this process as well.
+        began_at = self.limiter.leave(job.host, job.record, job.is_policy, is_shared=not is_ours)
         try:
             answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
@@ -5256,7 +5208,7 @@ class Fetcher:
             answer = TransportError(reason)
         is_final = isinstance(answer, TransportError) and answer.final
         if not (is_final or is_ours):
-            job.has_left()
+            job.has_left(began_at)
         if job.left_at is not None:
             status = getattr(answer, "status", None)
             record = RequestRecord(job.left_at, job.kind, request.method, request.url, status)
@@ -5487,14 +5439,17 @@ class Fetcher:
         if limit and (job.is_policy or job.attempts):
             reason = f"{spell_seconds(limit)} have passed"
             return job.refused("R4", reason, self.now() + LOCK_POLL_SECONDS)
-        start = self._start_of(job)
         if self.options.interactive:  # spec 1.1
-            start.when(visit.deadline)
+            self._start_of(job)
         else:
-            later = start.claim(visit.deadline)
-            if later is not None:
+            claim = self.limiter.claim(job.host)
+            if isinstance(claim, Later):
+                return claim
+            job.claim = claim
+            later = self._start_of(job, has_lock=True)  # no other process writes the record now
+            if later.at > self.now():
+                claim.close()
                 return later
-        job.start = start
         if job.store is not None:
             return Ending(is_needless=True) if job.store.has_come(job.key) else None
         key = visit.target.key
@@ -5506,8 +5461,8 @@ class Fetcher:
     def _permit_gate(self, job: Job) -> GateAnswer:
         """R4: the throttle for a request that the caller sends, which counts as leaving now."""
         answer = self._throttle_gate(job)
-        if answer is None and job.start is not None:
-            job.start.record()
+        if answer is None:
+            self.limiter.leave(job.host, job.record, is_policy=False)
             self.request_left(job)
         return answer
 
@@ -5515,15 +5470,25 @@ class Fetcher:
         """R4, R5: refuse what the throttle would put off, without recording or waiting."""
         if self.options.interactive:
             return None
-        later = self._start_of(job).when(job.visit.deadline)
+        later = self._start_of(job)
         is_held = later.gate == "R5" and later.at > self.now()
         if is_held or job.visit.is_too_far(later, job):
             return job.visit.not_yet(later, job)
         return None
 
-    def _start_of(self, job: Job) -> Start:
-        """R4: the start of the next request of a job, not yet claimed."""
-        return Start(self.limiter, job.wire, partial(self.interval_of, job.site), job.is_policy)
+    def _start_of(self, job: Job, has_lock: bool = False) -> Later:
+        """R4: when the next request of a job may leave, and by which rule."""
+        job.record = self.limiter.record_of(job.host, has_lock)
+        return self.start_after(job.record, job.wire, job.is_policy, job.visit.deadline)
+
+    def start_after(self, record: HostRecord, wire: str, is_policy: bool, latest: float) -> Later:
+        """When a request may leave, and by which rule; `latest` is as in `next_start`."""
+        interval = self.interval_of(site_key(wire))
+        at = next_start(record, interval, is_policy, latest)
+        later = Later(at, "R4", f"{spell_seconds(interval)} between requests to {host_key(wire)}")
+        if at == record.held_until:
+            later = Later(at, "R5", record.why, record.held_by)
+        return max(later, self.limiter.hold_of(wire))
 
     # --- Hooks for subclasses ---
 
@@ -7635,8 +7600,8 @@ class Bot(Fetcher):
 
     def _explained_pace(self, wire: str) -> str:
         site = site_key(wire)
-        start = Start(self.limiter, wire, partial(self.interval_of, site), False)
-        seconds = start.when(math.inf).at - self.now()
+        record = self.limiter.record_of(host_key(wire))
+        seconds = self.start_after(record, wire, False, math.inf).at - self.now()
         wait = f"in {spell_seconds(seconds)}" if seconds > 0.0 else "now"
         return f"{self.interval_of(site):g} s between requests; the next may leave {wait}"
 
