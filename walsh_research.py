@@ -1973,7 +1973,7 @@ def in_time_of(record: HostRecord, now: float) -> HostRecord:
 
 
 def merge_records(ours: HostRecord, theirs: HostRecord) -> HostRecord:
-    """The record with the later request, with the later hold of the two."""
+    """The record with the later request, and with the later of the two holds."""
     latest = max(ours, theirs, key=lambda record: record.last_at)
     hold = max(ours, theirs, key=lambda record: record.held_until)
     return latest._replace(held_until=hold.held_until, held_by=hold.held_by, why=hold.why)
@@ -2093,7 +2093,7 @@ class Held(NamedTuple):
     retry_at: float = NEVER  # no request before this time; NEVER: until the value is stale
     failed_since: float = NEVER  # when the failures in a row began, if there are `failures`
     failures: int = 0  # in a row
-    put_off_since: float = NEVER  # when a host to which it is redirected first had to wait
+    put_off_since: float = NEVER  # since when one of its redirects has had to wait
     is_cut_off: bool = False  # no request for it could leave; not written to the cache
     refused_by: str = ""  # the gate that refused such a request
     trouble: str = ""  # why the latest attempt failed, in one line
@@ -3877,7 +3877,7 @@ class PolicyStore:
         return True
 
     def is_single(self, held: Held) -> bool:
-        """Whether to request it without retries or a hold, as its last 429 or 503 held the host."""
+        """Whether to request it without retries or a hold: its last 429 or 503 held the host."""
         return held.failures > 0 and held.status in BACKOFF_STATUSES
 
     def put_off(self, job: Job, ending: Ending, later: Later) -> None:
@@ -3944,8 +3944,8 @@ class PolicyStore:
     def need(self, job: Job, key: str) -> Need:
         """What must come before a job may rely on a document; None where the document is current.
 
-        If another visit requests the document, the job waits for that visit. A visit of another run
-        may have been abandoned by its caller, so it is waited for only until it was to go on.
+        If another visit requests the document, the job waits for that visit. The caller of another
+        run may have abandoned it, so a visit of another run is waited for only while it pauses.
         """
         if self.is_current(key) or self.has_come(key):
             return None
@@ -4394,6 +4394,7 @@ class Job:
 
     @property
     def is_where_it_resumed(self) -> bool:
+        """Whether its URL is the one at which this visit resumed an earlier one's redirects."""
         return 0 < self.resumed == len(self.redirects)
 
     def way_kept(self, is_good: bool) -> Way:
@@ -7240,8 +7241,8 @@ class Bot(Fetcher):
     `cache_dir=None` keeps everything in memory. `timeout` is for one whole exchange and `max_wait`
     bounds all pauses of one target, both in seconds; `max_bytes` bounds a decoded body.
     `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4). `robots2` is True or an
-    agent category; `tag` "ORG/REPO[@SHA]" (R13); `reader` names who reads, to whom alone the
-    validators of a body belong (R7); `interactive` is for a person at a prompt
+    agent category; `tag` "ORG/REPO[@SHA]" (R13); `reader` names the program that reads the bodies,
+    since each reader has validators of its own (R7); `interactive` is for a person at a prompt
     (spec 1.1), and only with it `robots_mode` may be "report_only" or "ignore". `transport` and
     `clock`, and `rand`, `warn` and `trace`, are for tests, simulations and commands.
     Raises ValueError if an argument would break a promise.
@@ -7423,7 +7424,7 @@ class Bot(Fetcher):
                 yield Source("sitemap", sitemap)
 
     def _llms_source(self, url: str, min_age: float) -> Iterator[Source]:
-        """R8: what it gave another target of its site lately is not asked for again."""
+        """Yield the llms.txt of a site, unless another target has led to it within R8's floor."""
         result = self._to_discover(url, min_age)
         is_absent = result.outcome == "failed" and result.status in (404, 410)
         kind = media_kind(result.content_type)
