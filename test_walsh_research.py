@@ -2739,6 +2739,23 @@ class TestWays:
         assert later_days(world, here, 2)[1].redirects == [there]
         assert (here in world.asked()) is not is_kept and there in world.asked()
 
+    @given_rows(
+        "page, robots, is_kept",
+        ("another page", "z", "", True),
+        ("another redirect", moved("/y"), "", True),
+        ("an error", 500, "", False),
+        ("429", BUSY, "", False),
+        ("a Disallow line", "x", CLOSED, False),
+    )
+    def test_it_is_forgotten_where_it_leads_to_no_good_end(self, world, page, robots, is_kept):
+        world.web.update({A: moved(B, 301), B: "x", B + "y": "y"})
+        later_days(world, A, 2)
+        world.web.update({B: page, B + "robots.txt": robots})
+        later_days(world, A, 1)
+        world.forget()
+        later_days(world, A, 1)
+        assert (A in world.asked()) is not is_kept
+
     def test_it_lasts_thirty_days(self, world):
         world.web.update({A: moved(B, 301), B: "b"})
         assert all(result.ok for result in later_days(world, A, 32))
@@ -2782,14 +2799,6 @@ class TestWays:
         world.at += 700
         result = world.bot().fetch(A)
         assert result.ok and result.no_ai_input and A not in world.asked()
-
-    @given("status, is_anew", (403, True), (410, True), (429, False), (500, False))
-    def test_a_location_that_has_expired_is_asked_for_anew_at_once(self, world, status, is_anew):
-        self.put_off(world)
-        world.web.update({A: moved(B + "y"), B + "x": status, B + "y": "y"})
-        world.at += DAY
-        result = world.bot(max_wait=700, rand=lambda: 0.0).fetch(A)
-        assert result.ok is is_anew and (A in world.asked()) is is_anew
 
     def test_circles_and_the_ten_redirects_count_over_all_days(self, world):
         world.web.update({f"{A}{n}": moved(f"/{n + 1}") for n in range(20)})
@@ -3366,16 +3375,15 @@ class TestTime:
                 assert wr.parse_retry_after(text, NOW) == max(0.0, seconds - NOW), text
         getattr(time, "tzset", list)()
 
-    @pytest.mark.parametrize("value", NO_DATES)
-    def test_what_is_neither_form_is_none(self, value):
-        assert wr.parse_retry_after(value, NOW) is None
+    def test_what_is_neither_form_is_none(self):
+        assert {wr.parse_retry_after(value, NOW) for value in NO_DATES} == {None}
 
     def test_no_text_raises_or_gives_a_negative_wait(self):
         rng = random.Random(5)
         parts = ["Mon", ", ", "23", " ", "-", "May", "2026", "00:00:61", "GMT", "+", "\u0660", ":"]
-        for _ in range(4000):
+        for _ in range(2000):
             text = "".join(rng.choice(parts) for _ in range(rng.randrange(12)))
-            for now in (NOW, 0.0, -1e300, 1e300, math.inf):
+            for now in (NOW, -1e300, math.inf):
                 found = wr.parse_retry_after(text, now)
                 assert found is None or 0 <= found <= 10 * 365 * DAY
 
@@ -3422,16 +3430,13 @@ READ_TYPES = """
 """.split()
 
 UNREAD_TYPES = """
-    image/png image/svg+xml IMAGE/GIF audio/mpeg video/mp4 font/woff2 application/x-font-ttf
-    application/font-woff text/css text/javascript application/javascript application/wasm
-    application/zip application/gzip application/x-tar application/x-msi
-    application/vnd.rar application/x-7z-compressed application/x-debian-package
-    application/x-executable application/vnd.apple.mpegurl application/x-shockwave-flash
+    image/svg+xml IMAGE/GIF audio/mpeg video/mp4 font/woff2 application/x-font-ttf
+    application/font-woff text/css text/javascript application/wasm application/zip
+    application/x-tar application/x-msi application/vnd.rar application/x-executable
 """.split()
 
 CHARSETS = [  # a name on the web, the codec that it means, and a text in it
     ("klingon", "utf-8", "é"),
-    ("windows-125", "utf-8", "é"),
     ("latin1", "cp1252", "“é"),
     ("GB2312", "gb18030", "語"),
     ("shift_jis", "cp932", "①"),
@@ -3443,6 +3448,8 @@ CHARSETS = [  # a name on the web, the codec that it means, and a text in it
     ("'koi8-r'", "koi8_r", "я"),
     ('"iso-8859-8-i"', "iso8859_8", "א"),
     ("x-mac-cyrillic", "mac_cyrillic", "я"),
+    # Names of codecs that do more than letters are no charsets.
+    *[(name, "utf-8", "+AG-é") for name in "zlib hex punycode utf-7 undefined mbcs utf-32".split()],
 ]
 
 SAYS_KOI8 = "<meta charset=koi8-r>"
@@ -3460,11 +3467,8 @@ TEXTS = [  # name, body, content type, text
     ("json", b"{}", "application/ld+json", "{}"),
     ("a pdf", b"%PDF-1.7", "application/pdf", ""),
     ("a binary", b"\x7fELF\0\0", "text/plain", ""),
+    ("text by its beginning", b"a" * 10**5 + b"\0", "text/plain", "a" * 10**5 + "\0"),
 ]
-
-MORE_THAN_LETTERS = """
-    zlib hex rot13 punycode idna utf-7 unicode_escape undefined mbcs aliases __init__ utf-32
-""".split()
 
 
 def text_of(body, content_type):
@@ -3489,58 +3493,42 @@ class TestRequests:
             "application/feed+json", "text/html", "*/*",
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("media_type", READ_TYPES + UNREAD_TYPES)
-    def test_R6_a_body_is_read_by_its_type(self, world, media_type):
-        page = answer("body", content_type=f"{media_type}; a=b")
-        none = answer(status=404, content_type=media_type)
-        wanted = []
+    @pytest.mark.parametrize("types", [READ_TYPES, UNREAD_TYPES], ids=["read", "unread"])
+    def test_R6_a_body_is_read_by_its_type(self, world, types):
+        is_read = types is READ_TYPES
+        bot = world.bot(max_wait=0)
+        for number, media_type in enumerate(types):
+            page = answer("body", content_type=f"{media_type}; a=b")
 
-        def script(request):
-            wanted.append(request.wants(page.status, page.headers))
-            assert not request.wants(none.status, none.headers)
-            return page
+            def script(request, page=page):
+                assert request.wants(200, page.headers) is is_read
+                assert not request.wants(404, page.headers)
+                return page
 
-        world.web[ORIGIN + "/it"] = script
-        result = world.bot().fetch(ORIGIN + "/it")
-        is_read = media_type in READ_TYPES
-        assert wanted == [is_read] and (result.outcome, result.read) == ("fetched", is_read)
-        assert bool(result.body) == bool(result.sha256) == is_read and (is_read or result.warnings)
+            world.web[f"{A}{number}"] = script
+            result = bot.fetch(f"{A}{number}")
+            assert (result.outcome, result.read) == ("fetched", is_read), result
+            assert bool(result.body) == bool(result.sha256) == is_read
+            assert is_read or "R6" in " ".join(result.warnings)
 
-    @given(
-        "path, is_read",
-        *[
-            (path, True)
-            for path in "/ /LICENSE /v1.2/LICENSE /a.csv /a.YAML?b.zip /a.b.jsonl".split()
-        ],
-        *[(path, False) for path in "/a.zip /a.tar.gz /a.pdf /a.js /a. /.DS_Store".split()],
-    )
     @pytest.mark.parametrize("kind", ["application", "binary"])
-    def test_R6_a_type_that_says_nothing_is_judged_by_the_ending_of_the_path(
-        self, world, path, is_read, kind
-    ):
-        there = B + path.lstrip("/")
-        world.web[A + "go.zip"] = moved(there)
-        world.web[there] = answer("words", content_type=f"{kind}/octet-stream")
-        result = world.bot().fetch(A + "go.zip")
-        text = "words" if is_read else ""
-        assert (result.outcome, result.read, result.text) == ("fetched", is_read, text)
+    def test_R6_a_type_that_says_nothing_is_judged_by_the_ending_of_the_path(self, world, kind):
+        paths = "LICENSE v1.2/LICENSE a.csv a.YAML?b.zip a.b.jsonl .DS_Store a.zip a.tar.gz a.js a."
+        body = answer("words", content_type=f"{kind}/octet-stream")
+        for number, path in enumerate(paths.split()):
+            world.web.update({f"{A}{number}.zip": moved(B + path), B + path: body})
+            result = world.bot().fetch(f"{A}{number}.zip")
+            is_read = number < 5
+            text = "words" if is_read else ""
+            assert (result.outcome, result.read, result.text) == ("fetched", is_read, text), path
 
-    @pytest.mark.parametrize("label, codec, text", CHARSETS)
+    @given("label, codec, text", *CHARSETS)
     def test_charsets_as_the_web_means_them(self, label, codec, text):
-        content_type = f"text/html; charset={label}"
-        assert text_of(text.encode(codec), content_type) == text
+        assert text_of(text.encode(codec), f"text/html; charset={label}") == text
 
     @given_rows("body, content_type, text", *TEXTS)
     def test_text_by_mark_then_header_then_own_word(self, body, content_type, text):
         assert text_of(body, content_type) == text
-
-    @pytest.mark.parametrize("label", MORE_THAN_LETTERS)
-    def test_a_charset_is_never_a_codec_that_does_more_than_letters(self, label):
-        assert text_of(b"+AG-\xc3\xa9", f"text/html; charset={label}") == "+AG-é"
-
-    def test_whether_it_is_text_is_judged_by_its_beginning(self):
-        body = b"a" * 10**6 + b"\0"
-        assert len(text_of(body, "text/plain")) == len(body)
 
 
 class TestR7:
@@ -3548,7 +3536,7 @@ class TestR7:
 
     def test_both_validators_are_replayed_byte_for_byte(self, world):
         etag, modified = 'W/"\xe9;,"', "Sat, 23 May 2026 00:00:00 GMT"
-        world.web[A] = [answer("x", etag=etag, last_modified=modified), 304]
+        world.web[A] = [answer("x", etag=etag, last_modified=modified), 304, answer("z")]
         bot = world.bot()
         assert bot.fetch(A).etag == etag
         result = bot.fetch(A)
@@ -3556,22 +3544,8 @@ class TestR7:
         assert (sent["If-None-Match"], sent["If-Modified-Since"]) == (etag, modified)
         assert (result.outcome, result.body, result.etag) == ("unchanged", b"", etag)
         assert "R7" in result.reason
-
-    def test_a_200_refreshes_them_and_fresh_asks_without(self, world):
-        world.web[A] = [answer("x", etag='"1"'), answer("y", etag='"2"'), 304, answer("z")]
-        bot = world.bot()
-        outcomes_ = [bot.fetch(A).outcome for _ in range(3)]
-        assert outcomes_ == ["fetched", "fetched", "unchanged"]
-        assert world.hits[-1].headers["If-None-Match"] == '"2"'
         assert bot.fetch(A, fresh=True).body == b"z"
         assert "If-None-Match" not in world.hits[-1].headers
-
-    def test_a_304_that_repeats_no_validator_keeps_it(self, world):
-        modified = "Sat, 23 May 2026 00:00:00 GMT"
-        world.web[A] = [answer("x", last_modified=modified), 304, 304]
-        bot = world.bot()
-        assert [bot.fetch(A).outcome for _ in range(3)] == ["fetched", "unchanged", "unchanged"]
-        assert world.hits[-1].headers["If-Modified-Since"] == modified
 
     def test_a_304_that_names_another_etag_keeps_the_stored_one(self, world):
         """Else a server that is right would say "unchanged" of a body that nobody has read."""
@@ -3583,13 +3557,9 @@ class TestR7:
     def test_validators_are_those_of_a_reader_and_the_floor_is_that_of_all(self, world):
         page = answer("x", etag='"1"')
         world.web[A] = lambda request: 304 if "If-None-Match" in request.headers else page
-        for reader, wanted in (
-            ("", "fetched"),
-            ("w", "fetched"),
-            ("w", "unchanged"),
-            ("", "unchanged"),
-        ):
-            assert outcomes(world.bot(reader=reader).run([A])) == {A: wanted}
+        wanted = [("", "fetched"), ("w", "fetched"), ("w", "unchanged"), ("", "unchanged")]
+        for reader, outcome in wanted:
+            assert outcomes(world.bot(reader=reader).run([A])) == {A: outcome}
             assert outcomes(world.bot(reader="another").run([A])) == {A: "skipped"}
             world.at += 3700
 
@@ -3604,6 +3574,14 @@ class TestR7:
         bot.fetch(A)
         bot.fetch(A)
         assert "If-None-Match" not in world.hits[-1].headers
+
+    def test_validators_go_only_to_the_url_that_gave_them(self, world):
+        world.web.update({A: moved(B), B: answer("x", etag='"1"')})
+        bot = world.bot()
+        bot.fetch(A)
+        bot.fetch(A)
+        sent = [hit.headers.get("If-None-Match") for hit in world.hits if hit.url in (A, B)]
+        assert sent == [None, None, None, '"1"']
 
     def test_a_second_spelling_is_skipped_and_names_the_first(self, world):
         world.web[A] = "x"
@@ -3621,39 +3599,21 @@ class TestR7:
             for result in world.bot().run([A]):
                 1 / 0
         assert outcomes(world.bot().run([A])) == {A: "skipped"}
-        world.at += 3700
-        assert outcomes(world.bot().run([A])) == {A: "fetched"}
-        world.at += 3700
-        assert outcomes(world.bot().run([A])) == {A: "unchanged"}
-
-
-RFC_3986 = {
-    "g:h": "g:h",
-    "./g": "http://a/b/c/g",
-    "//g": "http://g",
-    "?y": "http://a/b/c/d;p?y",
-    "g?y/../x": "http://a/b/c/g?y/../x",
-    "#s": "http://a/b/c/d;p?q#s",
-    "g;x=1/../y": "http://a/b/c/y",
-    "": "http://a/b/c/d;p?q",
-    "..": "http://a/b/",
-    "../../../g": "http://a/g",
-    "http:g": "http:g",
-}
+        for outcome in ("fetched", "unchanged"):
+            world.at += 3700
+            assert outcomes(world.bot().run([A])) == {A: outcome}
 
 
 class TestUrls:
     """The three spellings of a URL: R7's key, R4's throttle key, the wire form."""
 
     @given("host", "a\u2488test", "a\u2024b.test", "x\u2025", "\u249b.test", "a.b\u2488c.test")
-    @pytest.mark.parametrize("call", [wr.canonical_url, wr.host_key])
-    def test_a_letter_that_becomes_a_dot_makes_no_host(self, host, call, world):
+    def test_a_letter_that_becomes_a_dot_makes_no_host(self, host, world):
         """Else it would slip past its own listing in the blocklist."""
-        with pytest.raises(ValueError, match="host is"):
-            call(f"https://{host}/")
-        with world.bot() as bot:
-            assert bot.fetch(f"https://{host}/").outcome == "failed"
-        assert world.asked() == []
+        for call in (wr.canonical_url, wr.host_key):
+            with pytest.raises(ValueError, match="host is"):
+                call(f"https://{host}/")
+        assert world.bot().fetch(f"https://{host}/").outcome == "failed" and not world.hits
 
     @given(
         "url, key",
@@ -3691,7 +3651,18 @@ class TestUrls:
                 assert wr.host_key(wire) == wr.host_key(url)
                 assert wr.canonical_url(wire).isascii()
 
-    @pytest.mark.parametrize("reference, resolved", RFC_3986.items())
+    @given(
+        "reference, resolved",
+        ("g:h", "g:h"),
+        ("//g", "http://g"),
+        ("?y", "http://a/b/c/d;p?y"),
+        ("g?y/../x", "http://a/b/c/g?y/../x"),
+        ("#s", "http://a/b/c/d;p?q#s"),
+        ("g;x=1/../y", "http://a/b/c/y"),
+        ("", "http://a/b/c/d;p?q"),
+        ("../../../g", "http://a/g"),
+        ("http:g", "http:g"),
+    )
     def test_references_resolve_as_in_rfc_3986(self, reference, resolved):
         assert wr.resolve_url("http://a/b/c/d;p?q", reference) == resolved
 
@@ -3699,7 +3670,7 @@ class TestUrls:
 class TestR8:
     """A source is asked once an hour at most, whatever came of it."""
 
-    @pytest.mark.parametrize("what", ["x", 404, 500, wr.TransportError("reset", final=True)])
+    @pytest.mark.parametrize("what", ["x", 404, 500, lost])
     def test_any_request_that_left_sets_the_floor(self, world, what):
         world.web[A] = what
         [first] = world.bot().run([A])
@@ -3716,11 +3687,9 @@ class TestR8:
 
     def test_a_deferral_before_any_request_sets_none(self, world):
         world.web.update({ROBOTS: SLOW, A: "x", A + "y": "y"})
-        results = list(world.bot().run([A, A + "y"]))
-        assert sorted(result.outcome for result in results) == ["deferred", "fetched"]
+        assert outcomes(world.bot().run([A, A + "y"])) == {A: "fetched", A + "y": "deferred"}
         world.at += 700
-        again = {result.url: result.outcome for result in world.bot().run([A, A + "y"])}
-        assert sorted(again.values()) == ["fetched", "skipped"]
+        assert outcomes(world.bot().run([A, A + "y"])) == {A: "skipped", A + "y": "fetched"}
 
     def test_a_source_with_a_time_is_due_then_and_not_asked_before(self, world):
         world.web.update({A: moved(B), B: [answer(status=429, retry_after=600), "x"]})
@@ -3734,24 +3703,16 @@ class TestR8:
         assert outcomes(world.bot().run([A])) == {A: "fetched"}
 
     def test_a_skip_shows_the_status_of_the_last_request(self, world):
-        world.web[A] = [500, "x", moved(B), wr.TransportError("reset", final=True)]
-        world.web[B] = wr.TransportError("reset", final=True)
+        world.web[A] = [500, "x", moved(B), lost]
+        world.web[B] = lost
         shown = []
         for _ in range(4):
-            list(world.bot().run([A]))
+            assert next(world.bot().run([A]))  # what came of it is remembered all the same
             [skip] = world.bot().run([A])
             assert skip.outcome == "skipped"
             shown.append((skip.status, bool(skip.last_failure)))
             world.at += DAY
         assert shown == [(500, True), (200, False), (None, True), (None, True)]
-        world.web[A] = "x"
-        list(world.bot().run([A], min_age=0))
-        world.at += DAY
-        run = world.bot().run([A])
-        assert next(run).ok
-        run.close()  # what came of it is remembered all the same
-        [skip] = world.bot().run([A])
-        assert (skip.outcome, skip.status) == ("skipped", 200)
 
     @pytest.mark.parametrize("min_age", [3600.0, 20 * 3600.0])
     def test_what_a_429_ended_is_put_off_by_r5_until_its_time(self, world, min_age):
@@ -3784,7 +3745,7 @@ class TestR8:
         for day in range(8):
             world.at = NOW + day * DAY
             done += [result.url for result in world.bot().run(urls) if result.ok]
-        assert done[:4] == urls and done[4:] == urls
+        assert done == urls * 2
 
 
 FEED = """<?xml version="1.0"?><rss version="2.0"><channel><title>F</title>
@@ -3821,18 +3782,17 @@ class TestR9:
         [source] = world.bot().discover(A)
         assert source.kind == "feed" and source.items[0].title == "One"
 
-    def test_what_gave_nothing_says_what_became_of_it(self, world):
-        world.web[ROBOTS] = "User-agent: *\nDisallow: /\n"
-        [source] = world.bot().discover(A)
-        assert source.kind == "none" and source.result.gate == "R2"
-
-    @pytest.mark.parametrize("what, gate", [("refused", "R2"), ("put off", "R5")])
-    def test_an_llms_txt_that_was_not_asked_is_a_source_that_says_so(self, world, what, gate):
-        world.web[A] = answer("<title>T</title>", content_type="text/html")
-        world.web[ROBOTS] = "User-agent: *\nDisallow: /llms.txt" if gate == "R2" else ""
+    @given(
+        "robots, kind, gate",
+        (CLOSED, "none", "R2"),
+        ("User-agent: *\nDisallow: /llms.txt", "llms.txt", "R2"),
+        ("", "llms.txt", "R5"),
+    )
+    def test_what_was_refused_or_put_off_on_the_way_is_a_source(self, world, robots, kind, gate):
+        world.web.update({A: answer("<title>T</title>", content_type="text/html"), ROBOTS: robots})
         world.web[A + "llms.txt"] = answer(status=429, retry_after=9000)
         [source] = world.bot().discover(A)
-        assert source.kind == "llms.txt" and source.result.gate == gate
+        assert (source.kind, source.result.gate) == (kind, gate)
 
 
 class TestR10:
@@ -3844,46 +3804,32 @@ class TestR10:
         assert not world.asked("schema")
 
     def test_the_standalone_schema_is_kept_for_a_week_and_used_stale(self, world):
-        lines = []
         listed = blocklist("a.test", schema=None)
         world.web.update({BLOCKLIST_URL: listed, SCHEMA_URL: '{"type": "object"}', A: "x"})
         for days, asked in ((0, 1), (6.9, 1), (7.3, 2)):
             world.at = NOW + days * DAY
             assert world.bot().fetch(A).gate == "R3"
             assert len(world.asked(SCHEMA_URL)) == asked
-        world.at += 8 * DAY
-        world.web.update({SCHEMA_URL: 404, BLOCKLIST_URL: blocklist("b.test", schema=None)})
-        assert world.bot(warn=lines.append).fetch(B).gate == "R3"
-        assert "schema" in " ".join(lines)
-
-    def test_each_failure_to_refresh_it_is_logged(self, world):
         lines = []
-        world.web.update({BLOCKLIST_URL: blocklist("b.test", schema=None), SCHEMA_URL: "{}"})
         bot = world.bot(warn=lines.append)
-        bot.fetch(A)
-        world.web[SCHEMA_URL] = 500
-        for _ in range(16):
+        world.web.update({SCHEMA_URL: 404, BLOCKLIST_URL: blocklist("b.test", schema=None)})
+        for failures in range(1, 17):
             world.at += 8 * DAY
             assert bot.fetch(B).gate == "R3"
-        assert len([line for line in lines if "R10" in line]) == 16
+            assert len([line for line in lines if "R10" in line]) == failures, "each is logged"
 
-    @given("schema", 404, "", "{", "true", "[]", '{"$dynamicRef": "#x"}', '{"type": 1}')
-    def test_without_a_schema_nothing_is_adopted(self, world, schema):
+    @given("schema", 404, "", "{", "true", "[]", '{"$dynamicRef": "#x"}', '{"required": ["no"]}')
+    def test_a_list_is_adopted_by_a_schema_alone(self, world, schema):
         world.web.update({BLOCKLIST_URL: blocklist("a.test", schema=None), A: "x"})
         world.web[SCHEMA_URL] = schema
         bot = world.bot()
         assert bot.fetch(A).ok and bot.blocklist_size == 0
-
-    def test_a_schema_that_did_not_come_keeps_no_new_process_from_a_list(self, world):
-        world.web.update({BLOCKLIST_URL: blocklist("b.test", schema=None), A: "x"})
-        world.web[SCHEMA_URL] = '{"required": ["nobody"]}'
-        assert world.bot().fetch(A).ok, "no list was ever adopted"
         world.at += 8 * DAY
         world.web[SCHEMA_URL] = 500
-        assert world.bot().fetch(B).outcome == "failed"
+        bot.fetch(A)
         world.at += 10
         world.web[SCHEMA_URL] = "{}"
-        assert world.bot().fetch(B).gate == "R3"
+        assert world.bot().fetch(A).gate == "R3", "what failed keeps no new process from a list"
 
     def test_a_document_that_the_standalone_schema_refuses_is_not_adopted(self, world):
         world.web.update({BLOCKLIST_URL: blocklist("a.test"), A: "x"})
