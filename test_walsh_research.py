@@ -2808,6 +2808,15 @@ class TestSilence:
         assert ends <= {("deferred", "R5", 0)}
         assert world.at - NOW <= 2 * 250 + 10
 
+    def test_silence_is_that_of_the_host_which_a_target_names(self, world):
+        urls = [f"{A}{number}" for number in range(9)]
+        world.web.update({url: moved(WWW + url[-1], 301) for url in urls})
+        world.web.update({WWW + url[-1]: ["x", lost] for url in urls})
+        assert all(result.ok for result in world.bot().run(urls))
+        world.at += DAY
+        done = outcomes(world.bot().run(urls))
+        assert Counter(done.values()) == {"failed": 3, "deferred": 6}
+
 
 class Watch:
     """Stands between a bot and the world, and judges the pace of each request.
