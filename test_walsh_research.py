@@ -2627,8 +2627,8 @@ class TestPlaces:
     @given(
         "guests, delay, step, home, is_page_first",
         (1, 3599, 3600.0, "https://h{}.test/", True),
-        (5, 600, DAY, "https://s.test/{}", True),
-        (5, 600, DAY, "https://h{}.test/", False),
+        (3, 600, DAY, "https://s.test/{}", True),
+        (3, 600, DAY, "https://h{}.test/", False),
     )
     def test_by_name_and_by_redirect_a_slow_host_is_shared(
         self, world, guests, delay, step, home, is_page_first
@@ -2772,7 +2772,7 @@ class TestSilence:
     """Three dead targets of a host put the others off; what was answered is not dead."""
 
     def run(self, world, bad, **options):
-        urls = [f"{A}{number}" for number in range(30)]
+        urls = [f"{A}{number}" for number in range(12)]
         world.web.update({url: copy.copy(bad) for url in urls})
         good = [f"{A}good{number}" for number in range(5)]
         world.web.update(dict.fromkeys(good, "x"))
@@ -2803,7 +2803,7 @@ class TestSilence:
         world.web.update({ROBOTS: robots, B: "x"})
         results = self.run(world, lost)
         silent = [result for result in results if "3 targets of a.test in a row" in result.reason]
-        assert len(silent) == 32 or robots == SLOW
+        assert len(silent) == 14 or robots == SLOW
         ends = {(result.outcome, result.gate, result.attempts) for result in silent}
         assert ends <= {("deferred", "R5", 0)}
         assert world.at - NOW <= 2 * 250 + 10
