@@ -2488,7 +2488,6 @@ def daily(name, web, days, least, **options):
 
 
 PAIR = {A + "2": "x", A + "3": "y"}
-THRICE = dict.fromkeys(PAIR, 3)
 SHARED = {A: "x", A + "x": "y", B: moved(A + "x")}
 MOVED_LIST = {BLOCKLIST_URL: moved("/list"), ORIGIN + "/list": blocklist(), **SHARED}
 FOR_WEEKS = {ROBOTS: SLOW, A: moved(B), B: answer(status=503, retry_after=40 * 86400), **PAIR}
@@ -2497,19 +2496,17 @@ BUSY_LIST = {BLOCKLIST_URL: [blocklist(), 503], ORIGIN + "/page": "x"}
 BUSY_ROBOTS = {ROBOTS: moved(B + "r"), B + "r": 503, A: "x", B: moved("/x"), B + "x": "x"}
 BUSY_WWW = {A: moved(WWW), WWW: "x", WWW + "busy": BUSY}
 BACK = {A + "1": moved(B), B: moved(A + "2"), A + "2": "x", A + "busy": 429}
-TWO_HOPS = {"http://www.a.test/": moved(WWW), WWW: moved("/home"), WWW + "home": "x"}
-TWO_HOPS.update({A: moved(WWW + "shop"), WWW + "shop": "x", WWW + "robots.txt": SLOW})
-TWO_HOPS["http://www.a.test/robots.txt"] = SLOW
 RING = [f"https://h{number}.test/" for number in range(4)]
 RING_WEB = {url: moved(there + "x") for url, there in zip(RING, RING[1:] + RING[:1])}
 RING_WEB.update({url + "robots.txt": SLOW for url in RING}, **{url + "x": "x" for url in RING})
+GUESTS = {f"https://h{number}.test/": moved(f"{B}{number}") for number in range(8)}
+LINE = {B + "busy": BUSY, B + "robots.txt": slow(100), **{f"{B}{n}": "x" for n in range(8)}}
 
 DAILY = [
     daily("robots2 without a file", {ROBOTS: SLOW, A: "x"}, 3, {A: 3}, robots2=True),
     daily("robots2 that asks", {ROBOTS: SLOW, A: "x", **ASKING}, 3, {A: 3}, robots2=True),
-    daily("no patience", PAIR, 3, THRICE, max_wait=0),
+    daily("no patience", PAIR, 3, dict.fromkeys(PAIR, 3), max_wait=0),
     daily("no patience and a moved list", MOVED_LIST, 3, {A: 3, B: 3}, max_wait=0),
-    daily("a busy page", {ROBOTS: SLOW, A: 503, **PAIR}, 9, {A: 0, **THRICE}),
     daily("a hop that waits for weeks", FOR_WEEKS, 6, {A: 0, A + "2": 5}),
     daily("a hop that meets a hold", {**FOR_WEEKS, B: BUSY}, 8, {B: 0, A: 0, A + "2": 3}),
     daily("a site in trouble", HTTP_IN_TROUBLE, 6, {A + "1": 0, A + "2": 3}, unreachable="defer"),
@@ -2517,7 +2514,7 @@ DAILY = [
     daily("a busy robots.txt elsewhere", BUSY_ROBOTS, 6, {A: 6, B: 5}, rand=lambda: 0.0),
     daily("a busy page before a guest", BUSY_WWW, 5, {WWW + "busy": 0, A: 4}),
     daily("a way out of a busy host and back", BACK, 12, {A + "busy": 0, A + "1": 10}),
-    daily("two hops in a slow host", TWO_HOPS, 12, {"http://www.a.test/": 3, A: 3}),
+    daily("a line", {**GUESTS, **LINE}, 2, {B + "busy": 0, **dict.fromkeys(GUESTS, 1)}),
     daily("a ring of slow hosts", RING_WEB, 12, dict.fromkeys(RING, 5)),
     daily("a Crawl-delay of three days", {ROBOTS: slow(3 * DAY), **SHARED}, 24, {A: 4, B: 4}),
 ]
@@ -3238,7 +3235,6 @@ DATE_FORMS = {
 NO_DATES = [
     "Mon, 23 May 2026 00:00:30 GMT+0200",
     "Mon, 23 May 2026 00:00:30 CET",
-    "Sunday, 30-Feb-26 08:49:37 GMT",
     "Mon, 23 May 2026 00:00 GMT",
     "Mon, 3_0 May 2026 00:00:30 GMT",
     "Mon, 23 May 2026 00:00:30 GMT\n",
@@ -3326,7 +3322,6 @@ CHARSETS = [  # a name on the web, the codec that it means, and a text in it
     ("latin1", "cp1252", "“é"),
     ("GB2312", "gb18030", "語"),
     ("shift_jis", "cp932", "①"),
-    ("Windows-31J", "cp932", "①"),
     ("euc-kr", "cp949", "똠"),
     ("Big5", "big5hkscs", "語"),
     ("tis-620", "cp874", "€ก"),
@@ -3512,7 +3507,6 @@ class TestUrls:
 
     @given(
         "url, tagged",
-        ("https://x.test/a", "https://x.test/a?{}"),
         ("https://x.test/a?b=1#c?d", "https://x.test/a?b=1&{}#c?d"),
         ("https://x.test/#c", "https://x.test/?{}#c"),
     )
@@ -3609,7 +3603,6 @@ class TestR9:
     @given(
         "content_type, body, links",
         ("text/markdown; charset=utf-8", "# T\n[a](https://l.test/)", ["https://l.test/"]),
-        ("text/x-markdown", "# T\n[a](https://l.test/)", ["https://l.test/"]),
         ("text/html", '<title>T</title><a href="https://l.test/">a</a>', []),
         ("text/plain", "# T\n[a](https://l.test/)", []),
         ("application/rss+xml", FEED, ["https://a.test/1"]),
@@ -4461,19 +4454,15 @@ class TestFetchAndRun:
             gc.enable()
         assert held_bytes < 2**20
 
-    def test_a_result_says_what_its_decision_says(self, world):
+    def test_a_result_is_json_ready_and_says_what_its_decision_says(self, world):
         world.web[ROBOTS] = "User-agent: *\nAllow: /\nCrawl-delay: 3\nContent-Signal: ai-input=no\n"
-        world.web[A] = "words"
+        world.web[A] = answer("# T", content_type="text/markdown", etag='"1"')
         result = world.bot().fetch(A)
         told = ("gate", "reason", "verdict", "recommendation", "rule", "group", "content_signals")
         for name in (*told, "crawl_delay", "robots_source", "retry_at"):
             assert getattr(result, name) == getattr(result.decision, name)
         assert (result.crawl_delay, result.rule.line) == (3.0, 2)
         assert result.no_ai_input and "ai-input=no" in " ".join(result.warnings)
-
-    def test_a_result_is_json_ready_and_honest(self, world):
-        world.web[A] = answer("# T", content_type="text/markdown", etag='"1"')
-        result = world.bot().fetch(A)
         shown = json.loads(json.dumps(result.to_dict()))
         assert shown["outcome"] == "fetched" and shown["at"] == "2026-05-23T00:00:00Z"
         assert "body" not in shown and "headers" not in shown and shown["sha256"] == result.sha256
