@@ -2466,46 +2466,80 @@ class TestSchema:
 
 
 WWW = "https://www.a.test/"
+HTTP = "http://a.test/"
 ASK = A + ".well-known/robots2-ask?directive=read&agent=Walsh-Research/1.2"
 ASKING = {A + "robots2.txt": "User-agent: *\nread: ask\n"}
 ASKING[ASK] = answer(x_robots2_decision="allow-once")
-MOVED_ROBOTS = {ROBOTS: moved(B + "robots.txt"), B + "robots.txt": SLOW, A: "x", B: "y"}
-HTTP = "http://a.test/"
+BUSY = answer(status=429, retry_after=7000)
 
-DAILY = {
-    "an apex that redirects to www": {A: moved(WWW), WWW: "x", WWW + "robots.txt": SLOW},
-    "two targets of an apex and its www": {A: moved(WWW), WWW: "x"},
-    "robots.txt redirected within its site": {ROBOTS: moved("/r"), A + "r": SLOW, A: "x"},
-    "robots.txt redirected to another host that is a target too": MOVED_ROBOTS,
-    "robots2 without a file": {A: "x"},
-    "robots2 that wants to be asked": {A: "x", **ASKING},
-}
+
+def reset(request):
+    return wr.TransportError("reset")
+
+
+def lost(request):
+    """An error that no retry would mend."""
+    return wr.TransportError("reset", final=True)
+
+
+def daily(name, web, days, least, **options):
+    """A web, and on how many of some days each of its targets is fetched at least."""
+    return pytest.param(web, days, least, options, id=name)
+
+
+PAIR = {A + "2": "x", A + "3": "y"}
+SHARED = {A: "x", A + "x": "y", B: moved(A + "x")}
+MOVED_LIST = {BLOCKLIST_URL: moved("/list"), ORIGIN + "/list": blocklist(), **SHARED}
+FOR_WEEKS = {ROBOTS: SLOW, A: moved(B), B: answer(status=503, retry_after=40 * 86400), **PAIR}
+HTTP_IN_TROUBLE = {ROBOTS: SLOW, A + "1": moved(HTTP + "x"), HTTP + "robots.txt": 500, **PAIR}
+BUSY_LIST = {BLOCKLIST_URL: [blocklist(), 503], ORIGIN + "/page": "x"}
+BUSY_ROBOTS = {ROBOTS: moved(B + "r"), B + "r": 503, A: "x", B: moved("/x"), B + "x": "x"}
+BUSY_WWW = {A: moved(WWW), WWW: "x", WWW + "busy": BUSY}
+BACK = {A + "1": moved(B), B: moved(A + "2"), A + "2": "x", A + "busy": 429}
+RING = [f"https://h{number}.test/" for number in range(4)]
+RING_WEB = {url: moved(there + "x") for url, there in zip(RING, RING[1:] + RING[:1])}
+RING_WEB.update({url + "robots.txt": SLOW for url in RING}, **{url + "x": "x" for url in RING})
+GUESTS = {f"https://h{number}.test/": moved(f"{B}{number}") for number in range(8)}
+LINE = {B + "busy": BUSY, B + "robots.txt": slow(100), **{f"{B}{n}": "x" for n in range(8)}}
+
+DAILY = [
+    daily("robots2 without a file", {ROBOTS: SLOW, A: "x"}, 3, {A: 3}, robots2=True),
+    daily("robots2 that asks", {ROBOTS: SLOW, A: "x", **ASKING}, 3, {A: 3}, robots2=True),
+    daily("no patience", PAIR, 3, dict.fromkeys(PAIR, 3), max_wait=0),
+    daily("no patience and a moved list", MOVED_LIST, 3, {A: 3, B: 3}, max_wait=0),
+    daily("a hop that waits for weeks", FOR_WEEKS, 6, {A: 0, A + "2": 5}),
+    daily("a hop that meets a hold", {**FOR_WEEKS, B: BUSY}, 8, {B: 0, A: 0, A + "2": 3}),
+    daily("a site in trouble", HTTP_IN_TROUBLE, 6, {A + "1": 0, A + "2": 3}, unreachable="defer"),
+    daily("a busy list", BUSY_LIST, 6, {ORIGIN + "/page": 5}),
+    daily("a busy robots.txt elsewhere", BUSY_ROBOTS, 6, {A: 6, B: 5}, rand=lambda: 0.0),
+    daily("a busy page before a guest", BUSY_WWW, 5, {WWW + "busy": 0, A: 4}),
+    daily("a way out of a busy host and back", BACK, 12, {A + "busy": 0, A + "1": 10}),
+    daily("a line", {**GUESTS, **LINE}, 2, {B + "busy": 0, **dict.fromkeys(GUESTS, 1)}),
+    daily("a ring of slow hosts", RING_WEB, 12, dict.fromkeys(RING, 5)),
+    daily("a Crawl-delay of three days", {ROBOTS: slow(3 * DAY), **SHARED}, 24, {A: 4, B: 4}),
+]
 
 
 class TestR4:
-    """Days of cron under the one rule of pace; every process is new, the disk alone is shared."""
+    """The one rule of pace; every process is new, the disk alone is shared."""
 
-    @pytest.mark.parametrize("name", DAILY)
-    def test_what_a_visit_began_it_finishes_on_every_day(self, world, name):
-        pages = DAILY[name]
-        world.web.update({ROBOTS: SLOW, **pages})
-        urls = [url for url in (A, B, WWW) if url in pages]
-        if "redirects to www" in name:
-            urls = urls[:1]
-        done = days(world, 3, urls, robots2="robots2" in name)
-        assert set(done.values()) == {3}, done
-
-    @pytest.mark.parametrize("max_wait", [0, 0.5, 1])
-    def test_no_patience_fetches_two_targets_of_a_host_each_day(self, world, max_wait):
-        world.web.update({A + "1": "x", A + "2": "y"})
-        assert days(world, 4, [A + "1", A + "2"], max_wait=max_wait) == {A + "1": 4, A + "2": 4}
+    @pytest.mark.parametrize("web, count, least, options", DAILY)
+    def test_each_target_has_its_days(self, world, web, count, least, options):
+        """A visit ends what it began, and none keeps another out; no Crawl-delay is broken."""
+        world.web.update(copy.deepcopy(web))
+        done = days(world, count, list(least), **options)
+        assert all(done[url] >= least[url] for url in least), done
+        for url, page in web.items():
+            if "Crawl-delay" in str(page):
+                times = targets_of(world, url.split("/")[2])
+                assert min(gaps(times), default=math.inf) >= float(page.split()[-1])
 
     def test_a_slow_host_holds_up_no_other(self, world):
-        slow = [f"{A}{number}" for number in range(50)]
+        slow_ones = [f"{A}{number}" for number in range(50)]
         others = [f"https://h{number}.test/" for number in range(10)]
-        world.web.update({url: answer("x", seconds=29) for url in slow})
-        world.web.update({url: "x" for url in others})
-        ends = {result.url: result.at - NOW for result in world.bot().run(slow + others)}
+        world.web.update({url: answer("x", seconds=29) for url in slow_ones})
+        world.web.update(dict.fromkeys(others, "x"))
+        ends = {result.url: result.at - NOW for result in world.bot().run(slow_ones + others)}
         assert max(ends[url] for url in others) < 100
 
     def test_a_second_run_beside_the_first_asks_for_nothing_again(self, world):
@@ -2522,29 +2556,14 @@ class TestR4:
 
     def test_any_two_requests_to_a_host_are_a_second_apart(self, world):
         """But for the first target behind an unseen host's one policy request."""
-        world.web.update({A: moved("/x"), A + "x": "x", A + "y": [503, "y"], "http://a.test/": "z"})
-        world.web.update(ASKING)
+        world.web.update({A: moved("/x"), A + "x": "x", A + "y": [503, "y"], HTTP: "z", **ASKING})
         for day in range(2):
             world.at = NOW + day * DAY
             bot = world.bot(robots2=True)
-            list(bot.run([A, A + "y", "http://a.test/"]))
+            list(bot.run([A, A + "y", HTTP]))
             list(bot.discover(A + "y"))
         times = [hit.at for hit in world.hits if "a.test" in hit.url]
         assert min(gaps(times)) >= 1.0 and len(times) > 16
-
-    def test_what_can_wait_for_its_turn_does_not_hurry(self, world):
-        """Neither a hop nor a policy document leaves before its turn where the deadline allows."""
-        world.web.update({A: moved("/x"), A + "x": "x", ROBOTS: slow(9)})
-        bot = world.bot()
-        bot.fetch(A)
-        assert world.times(A) == pytest.approx([0, 0, 9], abs=0.1)
-        world.forget()
-        world.at = NOW + DAY - 1
-        bot.fetch(A + "x")
-        world.at = NOW + DAY + 1
-        assert bot.fetch(A + "x").ok
-        robots, target = world.times(A)[-2:]
-        assert robots - world.times(A)[-3] >= 9 and target - robots == pytest.approx(1, abs=0.1)
 
     def test_a_target_that_waits_elsewhere_holds_up_no_other_of_its_host(self, world):
         world.web.update({A: moved(B), A + "x": "x", B: "y", B + "robots.txt": slow(100)})
@@ -2552,51 +2571,26 @@ class TestR4:
         ends = {result.url: result.at - NOW for result in world.bot().run([A, A + "x"])}
         assert ends[A] >= 100 and ends[A + "x"] < 10
 
-    def test_the_pace_outlives_its_process(self, world):
-        world.web.update({A: "x", ROBOTS: slow(20)})
-        world.bot().fetch(A)
-        world.bot().fetch(A)
-        assert world.times(A)[-1] >= 20
-
-    def test_no_patience_waits_behind_a_request_of_its_own_to_that_host_alone(self, world):
-        world.web.update(dict.fromkeys([A, A + "2", B, B + "2"], "x"))
-        bot = world.bot(max_wait=0)
-        assert bot.fetch(A).ok and world.bot().fetch(B).ok
-        assert final(bot.fetch(B + "2")) == ("deferred", "R4") and world.at == NOW
-        assert bot.fetch(A + "2").ok and world.at == pytest.approx(NOW + 1, abs=0.1)
-
-    def test_who_only_looks_writes_nothing(self, world):
-        """A resident process whose clock is eight hours late looks beside one whose is right."""
+    def test_who_looks_or_asks_under_a_late_clock_ends_no_hold(self, world):
+        """A resident process whose clock is eight hours late, beside one whose clock is right."""
         late = World(world.folder)
-        late.at = NOW - 8 * 3600
-        late.web = world.web
-        world.web[A] = ["x", answer(status=503, retry_after=3600), "y"]
+        late.at, late.web = NOW - 8 * 3600, world.web
+        world.web.update({A: ["x", answer(status=503, retry_after=3600), "y"], A + "z": "z"})
         resident = late.bot()
-        assert resident.fetch(A).ok
-        assert final(world.bot().fetch(A)) == ("deferred", "R5")
+        assert resident.fetch(A).ok and final(world.bot().fetch(A)) == ("deferred", "R5")
         files = {path: path.read_bytes() for path in world.folder.glob("*.pickle")}
-        assert resident.may_fetch(A, wait=False).gate == "R5"
+        assert resident.may_fetch(A, wait=False).gate == "R5", "who only looks writes nothing"
         assert files == {path: path.read_bytes() for path in world.folder.glob("*.pickle")}
+        assert final(late.bot().fetch(A + "z")) == ("deferred", "R5")
         world.at += 3000
         assert final(world.bot().fetch(A)) == ("deferred", "R5") and world.asked(A) == [A]
 
-    def test_who_asks_under_a_late_clock_ends_no_hold(self, world):
-        late = World(world.folder)
-        late.at, late.web = NOW - 8 * 3600, world.web
-        world.web.update({A: [answer(status=503, retry_after=3600), "y"], A + "z": "z"})
-        assert final(world.bot().fetch(A)) == ("deferred", "R5")
-        assert final(late.bot().fetch(A + "z")) == ("deferred", "R5")
-        world.at += 3000
-        assert final(world.bot().fetch(A)) == ("deferred", "R5")
-
-    def test_a_record_from_the_future_counts_as_now(self, world):
-        world.web[A] = "x"
-        world.at += 30 * DAY
-        world.bot().fetch(A)
+    def test_a_run_under_a_clock_in_the_future_costs_no_target_its_turn(self, world):
+        world.web.update({ROBOTS: slow(40000), A: "x", **PAIR})
+        world.at += 50 * 365 * DAY
+        list(world.bot().run([A, *PAIR]))
         world.at = NOW
-        world.forget()
-        result = world.bot(max_wait=10).fetch(A)
-        assert result.ok and world.times(A)[-1] < 10
+        assert min(days(world, 8, [A, *PAIR]).values()) >= 2
 
     def test_a_jump_of_the_wall_clock_in_a_run_changes_nothing(self, world):
         world.web.update({A: "x", ROBOTS: slow(20)})
@@ -2615,113 +2609,37 @@ class TestR4:
         bot.fetch(A)
         assert world.times(A)[-1] >= 1
 
-    @given(
-        "page, robots",
-        (503, SLOW),
-        (wr.TransportError("reset"), SLOW),
-        (answer(status=429, retry_after=7000), ""),
-        ids=["503", "reset", "429"],
-    )
-    def test_a_page_that_never_comes_does_not_starve_its_host(self, world, page, robots):
-        world.web.update({ROBOTS: robots, A + "1": page, A + "2": "x", A + "3": "x"})
-        done = days(world, 9, [A + "1", A + "2", A + "3"])
-        assert min(done[A + "2"], done[A + "3"]) >= 3, done
-
-    def test_a_hop_that_is_put_off_for_weeks_does_not_starve_its_host(self, world):
-        world.web.update({ROBOTS: SLOW, A: moved(B), A + "2": "x"})
-        world.web[B] = answer(status=503, retry_after=40 * 86400)
-        assert days(world, 6, [A, A + "2"])[A + "2"] >= 5
-
-    def test_a_hop_into_a_host_that_pushes_back_every_day_does_not_starve_its_host(self, world):
-        world.web.update({ROBOTS: SLOW, A: moved(B + "x"), A + "2": "x"})
-        world.web[B] = answer(status=429, retry_after=7000)
-        assert days(world, 8, [B, A, A + "2"])[A + "2"] >= 3
-
-    def test_a_hop_to_a_site_whose_robots_txt_is_in_trouble_does_not_starve_its_host(self, world):
-        world.web.update({ROBOTS: SLOW, "http://a.test/robots.txt": 500})
-        world.web.update({A + "1": moved("http://a.test/x"), A + "2": "x"})
-        done = days(world, 6, [A + "1", A + "2"], unreachable="defer")
-        assert done[A + "2"] >= 3, done
-
-    @pytest.mark.parametrize("jump", [40 * DAY, 50 * 365 * DAY])
-    def test_a_run_under_a_clock_in_the_future_costs_no_target_its_turn(self, world, jump):
-        urls = [A + "1", A + "2", A + "3"]
-        world.web.update({ROBOTS: slow(40000), **dict.fromkeys(urls, "x")})
-        world.at += jump
-        list(world.bot().run(urls))
-        world.at = NOW
-        assert min(days(world, 8, urls).values()) >= 2
-
-    def test_a_blocklist_that_is_always_busy_does_not_starve_its_host(self, world):
-        page = ORIGIN + "/page"
-        world.web.update({BLOCKLIST_URL: [blocklist(), 503], page: "x"})
-        assert days(world, 6, [page])[page] >= 5
-
-    def test_a_busy_robots_txt_elsewhere_does_not_starve_the_host_where_it_is(self, world):
-        world.web.update({ROBOTS: moved(B + "r.txt"), B + "r.txt": 503})
-        world.web.update({A: "x", B: moved(B + "x"), B + "x": "x"})
-        done = days(world, 6, [A, B], rand=lambda: 0.0)
-        assert done == {A: 6, B: 5}
-
-    @pytest.mark.parametrize("place", ["/x", "https://www.{}/"])
-    def test_a_run_s_own_queue_does_not_count(self, world, place):
+    def test_a_run_s_own_queue_does_not_count(self, world):
         urls = [f"https://h{number}.test/" for number in range(12)]
         for url in urls:
-            there = urljoin(url, place.format(url.split("/")[2]))
-            world.web.update(
-                {url: moved(there)._replace(seconds=3.0), there: answer("x", seconds=3)}
-            )
-            world.web[url + "robots.txt"] = answer(seconds=1)
+            there = url.replace("//", "//www.")
+            world.web[url] = moved(there)._replace(seconds=3.0)
+            world.web.update({there: answer("x", seconds=3), url + "robots.txt": answer(seconds=1)})
         assert set(days(world, 2, urls, max_wait=5, timeout=5).values()) == {2}
-
-    def test_nor_does_the_line_of_the_host_where_a_target_goes_on(self, world):
-        urls = [f"https://h{number}.test/" for number in range(8)]
-        world.web.update({url: moved(B + url[9]) for url in urls})
-        world.web.update({B + url[9]: "x" for url in urls})
-        world.web.update({B + "busy": answer(status=429, retry_after=7000)})
-        world.web[B + "robots.txt"] = slow(100)
-        results = list(world.bot().run([B + "busy", *urls]))
-        assert {final(result) for result in results} == {("deferred", "R5")}
-        assert days(world, 2, urls) == dict.fromkeys(urls, 1)
-        assert min(gaps(targets_of(world, "b.test"))) >= 100
-
-    def test_no_patience_waits_a_second_for_the_document_that_another_target_asks(self, world):
-        world.web.update({BLOCKLIST_URL: moved("/list"), ORIGIN + "/list": blocklist()})
-        urls = [f"https://h{number}.test/" for number in range(4)]
-        world.web.update(dict.fromkeys(urls, "x"))
-        assert set(days(world, 3, urls, max_wait=0).values()) == {3}
 
 
 class TestPlaces:
     """A target keeps its place in line, also at the host to which it is redirected."""
 
-    @pytest.mark.parametrize("urls", [[A, WWW + "busy"], [WWW + "busy", A]])
-    @pytest.mark.parametrize("retry_after", [None, 3600])
-    def test_an_always_busy_page_keeps_no_redirected_one_out(self, world, urls, retry_after):
-        busy = 429 if retry_after is None else answer(status=429, retry_after=retry_after)
-        world.web.update({A: moved(WWW), WWW: "x", WWW + "busy": busy})
-        assert days(world, 5, urls)[A] >= 4
-
-    @pytest.mark.parametrize("is_page_first", [True, False])
-    @pytest.mark.parametrize(
-        "guests, delay, step", [(1, 3599, 3600.0), (3, 43200, DAY), (5, 600, DAY)]
+    @given(
+        "guests, delay, step, home, is_page_first",
+        (1, 3599, 3600.0, "https://h{}.test/", True),
+        (3, 600, DAY, "https://s.test/{}", True),
+        (3, 600, DAY, "https://h{}.test/", False),
     )
-    @pytest.mark.parametrize("is_shortener", [True, False])
     def test_by_name_and_by_redirect_a_slow_host_is_shared(
-        self, world, guests, delay, step, is_shortener, is_page_first
+        self, world, guests, delay, step, home, is_page_first
     ):
         """Each run has one start there, and each target one in turn."""
-        host = "https://s.test/{}" if is_shortener else "https://h{}.test/"
-        urls = [host.format(number) for number in range(guests)]
+        urls = [home.format(number) for number in range(guests)]
         for number, url in enumerate(urls):
             world.web.update({url: moved(f"{B}{number}"), f"{B}{number}": "x"})
         world.web.update({B + "page": "x", B + "robots.txt": slow(delay)})
         urls.insert(0 if is_page_first else guests, B + "page")
-        rounds = 3
-        done = days(world, rounds * (guests + 1), urls, step)
-        assert set(done.values()) <= {rounds - 1, rounds, rounds + 1}, done
+        done = days(world, 3 * len(urls), urls, step)
+        assert set(done.values()) <= {2, 3, 4}, done
         assert min(gaps(targets_of(world, "b.test"))) >= delay
-        assert sum(done.values()) >= rounds * (guests + 1) - 1
+        assert sum(done.values()) >= 3 * len(urls) - 1
 
     def test_a_guest_steps_back_for_who_is_first_in_line_there(self, world):
         """Its hop comes where the host's own page waits a second behind its robots.txt."""
@@ -2736,77 +2654,6 @@ class TestPlaces:
             world.bot().may_fetch(A, wait=False)
         assert done == {A: 6, B: 6}
 
-    def test_forty_short_links_to_one_host_are_served_one_a_day(self, world):
-        urls = [f"https://s.test/{number}" for number in range(40)]
-        for number, url in enumerate(urls):
-            world.web.update({url: moved(f"{B}{number}"), f"{B}{number}": "x"})
-        world.web[B + "robots.txt"] = SLOW
-        assert set(days(world, 40, urls).values()) == {1}
-
-    @pytest.mark.parametrize("is_shop_first", [True, False])
-    def test_two_hops_within_a_slow_host_keep_no_other_out(self, world, is_shop_first):
-        home = "http://www.a.test/"
-        world.web.update({home: moved(WWW), WWW: moved("/home"), WWW + "home": "x"})
-        world.web.update({A + "shop": moved(WWW + "shop"), WWW + "shop": "x"})
-        world.web.update({WWW + "robots.txt": SLOW, home + "robots.txt": SLOW})
-        urls = [A + "shop", home] if is_shop_first else [home, A + "shop"]
-        assert min(days(world, 12, urls).values()) >= 3  # of four requests in turn
-        assert min(gaps(targets_of(world, "www.a.test"))) >= 600
-
-    def test_a_way_out_of_its_host_and_back_keeps_its_place(self, world):
-        """Its queue is its own until it has ended, or the busy page holds it out every day."""
-        world.web.update({A + "1": moved(B), B: moved(A + "2"), A + "2": "x", A + "busy": 429})
-        assert days(world, 12, [A + "busy", A + "1"])[A + "1"] >= 10
-
-    def test_a_place_ends_where_the_target_ends_elsewhere(self, world):
-        busy = answer(status=429, retry_after=3600)
-        world.web.update({A: moved(WWW), WWW: "x", WWW + "1": busy, WWW + "2": "x"})
-        urls = [WWW + "1", WWW + "2", A]
-        days(world, 1, urls)
-        world.web.update({A: "at home", WWW + "1": "x", WWW + "robots.txt": slow(100)})
-        ends = []
-        for day in (1, 2):
-            world.at = NOW + day * DAY
-            results = {result.url: result for result in world.bot().run(urls)}
-            assert {result.outcome for result in results.values()} <= {"fetched", "unchanged"}
-            ends.append(results[A].at - NOW - day * DAY)
-        assert ends[1] < 100
-
-    @pytest.mark.parametrize("max_wait", [0, 0.5])
-    @pytest.mark.parametrize("urls", [[A, WWW + "1"], [WWW + "1", A], [A + "1", A + "2"], [A, B]])
-    def test_no_patience_fetches_both_where_redirects_meet_robots_txt(self, world, urls, max_wait):
-        for number in ("", "1", "2"):
-            world.web.update({A + number: moved(WWW + number), WWW + number: "x"})
-        world.web.update({B: moved(WWW + "2"), ROBOTS: moved(WWW + "robots.txt")})
-        world.web.update({WWW + "robots.txt": moved("/r.txt"), WWW + "r.txt": ""})
-        assert set(days(world, 4, urls, max_wait=max_wait).values()) == {4}
-
-
-# A redirect, and whether it is remembered once the page behind it was fetched.
-LASTING = {
-    "301": (A, 301, B, True),
-    "308": (A, 308, B, True),
-    "302": (A, 302, B, False),
-    "303": (A, 303, B, False),
-    "307": (A, 307, B, False),
-    "http to https of its host": (HTTP, 301, A, True),
-    "https to http": (A, 301, "http://b.test/", True),
-    "http to https elsewhere": (HTTP, 301, B, False),
-    "http to http of its host": (HTTP, 308, HTTP + "x", False),
-}
-
-# What is met where a permanent redirect of A has led; what is asked that day, and the day after.
-AT_THE_END = {
-    "a page": ("x", [B], [B]),
-    "nothing new": (304, [B], [B]),
-    "another redirect": (moved("/y"), [B, B + "y"], [B, B + "y"]),
-    "an error": (500, [B], [A, B]),
-    "no answer": (wr.TransportError("reset", final=True), [B], [A, B]),
-    "429": (answer(status=429, retry_after=7000), [B], [A, B]),
-    "404": (404, [B, A, B], [A, B]),
-    "a Disallow line": (None, [], [A]),
-}
-
 
 class TestWays:
     """What is put off behind a redirect goes on there; a permanent redirect lasts thirty days."""
@@ -2814,8 +2661,8 @@ class TestWays:
     @pytest.mark.parametrize("max_wait, every", [(300, 3), (1300, 1)])
     def test_a_page_behind_two_redirects_costs_a_day_a_hop(self, world, max_wait, every):
         world.web.update({ROBOTS: SLOW, A: moved("/1"), A + "1": moved("/2"), A + "2": "x"})
-        results = later_days(world, A, 10, max_wait=max_wait)
-        assert [result.ok for result in results] == [day % every == every - 1 for day in range(10)]
+        results = later_days(world, A, 7, max_wait=max_wait)
+        assert [result.ok for result in results] == [day % every == every - 1 for day in range(7)]
         for result in results:
             if result.ok:
                 assert result.redirects == [A + "1", A + "2"]
@@ -2825,59 +2672,44 @@ class TestWays:
                 assert re.search("max_wait .300 s, 60[12] would do.: 10 min between", result.reason)
                 assert result.retry_at == pytest.approx(result.at + 600, abs=1)
         times = targets_of(world, "a.test")
-        assert len(times) == 10 * (3 if every == 1 else 1) and min(gaps(times)) >= 600
+        assert len(times) == 7 * (3 if every == 1 else 1) and min(gaps(times)) >= 600
 
-    @pytest.mark.parametrize("name", LASTING)
-    def test_a_permanent_redirect_is_remembered(self, world, name):
-        here, status, there, is_kept = LASTING[name]
+    @given(
+        "here, status, there, is_kept",
+        (A, 301, B, True),
+        (A, 303, B, False),
+        (A, 308, "http://b.test/", True),
+        (HTTP, 301, A, True),
+        (HTTP, 301, B, False),  # as of a captive portal
+        (HTTP, 308, HTTP + "x", False),
+    )
+    def test_a_permanent_redirect_is_remembered(self, world, here, status, there, is_kept):
         world.web.update({here: moved(there, status), there: "x", there + "robots.txt": SLOW})
-        results = later_days(world, here, 4)
-        assert results[1].ok and results[3].ok and results[3].redirects == [there]
+        assert later_days(world, here, 4)[3].redirects == [there]
         world.forget()
         assert later_days(world, here, 2)[1].redirects == [there]
         assert (here in world.asked()) is not is_kept and there in world.asked()
 
-    @pytest.mark.parametrize("name", AT_THE_END)
-    def test_a_permanent_redirect_is_forgotten_where_it_leads_to_no_good_end(self, world, name):
-        met, *wanted = AT_THE_END[name]
-        world.web.update({A: moved(B, 301), B: answer("x", etag='"1"'), B + "y": "y"})
-        assert later_days(world, A, 2)[1].ok
-        if met is None:
-            world.web[B + "robots.txt"] = CLOSED
-        else:
-            world.web[B] = met
-        for urls in wanted:
-            world.forget()
-            later_days(world, A, 1, rand=lambda: 0.0)
-            assert [url for url in world.asked() if url in (A, B, B + "y")] == urls
-
-    @pytest.mark.parametrize("status", [302, 301])
-    def test_it_lasts_thirty_days_and_ends_before_the_first_that_is_none(self, world, status):
-        """Of two in a row the first that was met counts."""
-        world.web.update({A: moved(B, 301), B: "b", B + "x": "x"})
-        assert all(result.ok for result in later_days(world, A, 10))
-        world.web[B] = moved("/x", status)
-        assert all(result.ok for result in later_days(world, A, 22))
-        days_of = {
-            url: [round(hit.at - NOW) // 86400 for hit in world.hits if hit.url == url]
-            for url in (A, B, B + "x")
-        }
-        if status == 302:
-            assert days_of == {A: [0, 30], B: [*range(32)], B + "x": [*range(10, 32)]}
-        else:
-            assert days_of == {A: [0, 30], B: [*range(11), 30], B + "x": [*range(10, 32)]}
-
-    def test_what_a_captive_portal_answers_is_not_remembered(self, world):
-        login = "http://portal.test/login"
-        pages = {HTTP: "x", HTTP + "robots.txt": ""}
-        captive = {**dict.fromkeys(pages, moved(login, 301)), login: "log in"}
-        world.web.update(captive)
-        assert world.bot().fetch(HTTP).body == b"log in"
-        world.at += DAY
+    @given_rows(
+        "page, robots, is_kept",
+        ("another redirect", moved("/y"), "", True),
+        ("an error", 500, "", False),
+        ("429", BUSY, "", False),
+        ("a Disallow line", "x", CLOSED, False),
+    )
+    def test_it_is_forgotten_where_it_leads_to_no_good_end(self, world, page, robots, is_kept):
+        world.web.update({A: moved(B, 301), B: "x", B + "y": "y"})
+        later_days(world, A, 2)
+        world.web.update({B: page, B + "robots.txt": robots})
+        later_days(world, A, 1)
         world.forget()
-        world.web.update(pages)
-        result = world.bot().fetch(HTTP)
-        assert result.ok and not result.redirects and not world.asked("portal")
+        later_days(world, A, 1)
+        assert (A in world.asked()) is not is_kept
+
+    def test_it_lasts_thirty_days(self, world):
+        world.web.update({A: moved(B, 301), B: "b"})
+        assert all(result.ok for result in later_days(world, A, 32))
+        assert [(hit.at - NOW) // DAY for hit in world.hits if hit.url == A] == [0, 30]
 
     def put_off(self, world):
         """A leads to B's page x, where another target has just been: it is put off there."""
@@ -2886,37 +2718,10 @@ class TestWays:
         assert bot.fetch(B).ok and final(bot.fetch(A)) == ("deferred", "R4")
         world.forget()
 
-    @given(
-        "listed, robots, gate",
-        ("b.test", SLOW, "R3"),
-        ("a.test", SLOW, "R3"),
-        ("c.test", CLOSED, "R2"),
-        ids=["the hop's host opts out", "the declared host opts out", "a Disallow line by then"],
-    )
-    def test_where_it_goes_on_every_gate_is_asked_anew(self, world, listed, robots, gate):
-        self.put_off(world)
-        world.web.update({BLOCKLIST_URL: blocklist(listed), B + "robots.txt": robots})
-        world.at += DAY
-        assert final(world.bot().fetch(A)) == ("denied", gate)
-        assert not {A, B + "x"} & set(world.asked())
-        world.web.update({BLOCKLIST_URL: blocklist(), A: "at home"})
-        world.at += DAY
-        assert world.bot().fetch(A).body == b"at home", "a denial ends the way"
-
-    @given(
-        "way",
-        "https://b.test/",
-        (1, 2, 3, 4),
-        (("https://b.test/",), 0, 0.0),
-        (("file:///etc/passwd",), 0, 0.0, False),
-        (("https://B.test:443/#x",), 0, 0.0, False),
-        ((B,) * 11, 0, 0.0, False),
-        ((B,), 2, math.nan, False),
-        ids=range(7),
-    )
+    @given("way", ("file:///etc/passwd",), ("https://B.test:443/#x",), (B,) * 11)
     def test_a_way_that_the_cache_has_spoilt_is_none(self, world, way):
         world.web[A] = "x"
-        fields = {"asked_at": NOW - DAY, "way": way}
+        fields = {"asked_at": NOW - DAY, "way": (way, 0, 0.0, False)}
         wr.Cache(str(world.folder), print, time.time).store("source", A, fields)
         assert world.bot().fetch(A).ok and not world.asked("b.test")
 
@@ -2924,7 +2729,6 @@ class TestWays:
         self.put_off(world)
         bot = world.bot()
         assert bot.may_fetch(A, wait=False) and bot.may_fetch(B + "x", wait=False).gate == "R4"
-        assert bot.fetch(A).redirects == [B + "x"]
 
     def test_a_site_on_the_way_that_keeps_its_pages_from_models_is_remembered(self, world):
         world.web[ROBOTS] = "User-agent: *\nContent-Signal: ai-input=no\n"
@@ -2932,32 +2736,6 @@ class TestWays:
         world.at += 700
         result = world.bot().fetch(A)
         assert result.ok and result.no_ai_input and A not in world.asked()
-
-    def test_a_link_that_is_pointed_elsewhere_is_met_while_its_hop_s_host_is_held(self, world):
-        world.web.update({B + "busy": answer(status=503, retry_after=40 * 86400)})
-        world.web.update({A: moved(B), WWW: "x"})
-        list(world.bot().run([B + "busy", A]))
-        world.web[A] = moved(WWW)
-        world.at += 3700
-        assert world.bot().fetch(A).redirects == [WWW]
-        assert len(world.asked(B)) == 2
-
-    @pytest.mark.parametrize(
-        "status, is_anew", [(403, True), (410, True), (429, False), (500, False)]
-    )
-    def test_a_location_that_has_expired_is_asked_for_anew_at_once(self, world, status, is_anew):
-        self.put_off(world)
-        world.web.update({A: moved(B + "y"), B + "x": status, B + "y": "y"})
-        world.at += DAY
-        result = world.bot(max_wait=700, rand=lambda: 0.0).fetch(A)
-        pages = [url for url in world.asked() if "robots" not in url and "wal.sh" not in url]
-        if is_anew:
-            assert result.body == b"y" and pages == [B + "x", A, B + "y"]
-            assert min(gaps(targets_of(world, "b.test"))) >= 600
-        else:
-            assert not result.ok and set(pages) == {B + "x"}
-            world.at += DAY
-            assert world.bot().fetch(A).redirects == [B + "y"], "its end ends the way"
 
     def test_circles_and_the_ten_redirects_count_over_all_days(self, world):
         world.web.update({f"{A}{n}": moved(f"/{n + 1}") for n in range(20)})
@@ -2974,43 +2752,14 @@ class TestWays:
         world.web.update({ROBOTS: SLOW, A: moved("/x"), A + "x": "x"})
         seen = []
         for _ in range(4):
-            for result in world.bot().run([A]):
-                seen.append(result.outcome)
-                break
+            seen.append(next(world.bot().run([A])).outcome)
             world.at += DAY
         assert seen == ["deferred", "fetched"] * 2
 
-    def test_a_ring_of_hosts_starves_nobody(self, world):
-        urls = [f"https://h{number}.test/" for number in range(4)]
-        for url, following in zip(urls, urls[1:] + urls[:1]):
-            world.web.update({url: moved(following + "x"), url + "x": "x"})
-            world.web[url + "robots.txt"] = SLOW
-        assert min(days(world, 12, urls).values()) >= 5
-
-    @pytest.mark.parametrize("crawl_delay", [DAY, 3 * DAY])
-    def test_a_crawl_delay_of_days_is_shared_by_name_and_by_redirect(self, world, crawl_delay):
-        world.web.update({A: "x", A + "x": "y", B: moved(A + "x"), ROBOTS: slow(crawl_delay)})
-        done = days(world, 24, [A, B])
-        assert min(done.values()) >= 24 * DAY / crawl_delay // 2 and sum(done.values()) >= 8
-        assert min(gaps(targets_of(world, "a.test"))) >= crawl_delay
-
-    def test_two_processes_share_one_start_a_day(self, world):
-        world.web.update({A + "1": "x", A + "2": moved(A + "3"), A + "3": "y", ROBOTS: slow(DAY)})
-        done = Counter()
-        for day in range(12):
-            world.at = max(world.at, NOW + day * DAY)
-            runs = [world.bot().run([A + "1", A + "2"], min_age=DAY / 2) for _ in range(2)]
-            for pair in itertools.zip_longest(*runs):
-                done.update(result.url for result in pair if result is not None and result.ok)
-        assert min(done[A + "1"], done[A + "2"]) >= 3
-        assert min(gaps(targets_of(world, "a.test"))) >= DAY
-
-    @pytest.mark.parametrize("later", [-60, 0, 60])
+    @pytest.mark.parametrize("later", [-60, 60])
     def test_slow_exchanges_and_a_cron_that_drifts_lose_no_day(self, world, later):
-        page = answer("x", seconds=0.7)
-        world.web.update({ROBOTS: moved("/r")._replace(seconds=0.7), A + "x": page, A + "y": page})
-        world.web.update({A + "r": answer(SLOW, seconds=0.7)})
-        world.web[A] = moved("/x")._replace(seconds=0.7)
+        web = {ROBOTS: moved("/r"), A + "r": SLOW, A: moved("/x"), A + "x": "x", A + "y": "y"}
+        world.web.update({url: answer_of(page)._replace(seconds=0.7) for url, page in web.items()})
         assert days(world, 12, [A, A + "y"], DAY + later) == {A: 4, A + "y": 4}
         times = [hit.at for hit in world.hits if hit.url in (A, A + "x", A + "y")]
         assert min(gaps(times)) >= 600
@@ -3020,29 +2769,28 @@ class TestSilence:
     """Three dead targets of a host put the others off; what was answered is not dead."""
 
     def run(self, world, bad, **options):
-        urls = [f"{A}{number}" for number in range(30)]
+        urls = [f"{A}{number}" for number in range(12)]
         world.web.update({url: copy.copy(bad) for url in urls})
-        world.web.update({f"{A}good{number}": "x" for number in range(5)})
-        urls += [url for url in world.web if "good" in url]
-        return list(world.bot(**options).run(urls))
+        good = [f"{A}good{number}" for number in range(5)]
+        world.web.update(dict.fromkeys(good, "x"))
+        return list(world.bot(**options).run(urls + good))
 
-    @given(
+    @given_rows(
         "bad",
-        moved("/login"),
-        moved("https://dead.test/"),
-        [503, 503, 503, wr.TransportError("reset")],
-        ids=["a denial at a hop", "a hop to a dead host", "an answer before silence"],
+        ("a denial at a hop", moved("/login")),
+        ("a hop to a dead host", moved("https://dead.test/")),
+        ("an answer before silence", [503, reset]),
     )
     def test_any_answer_on_the_way_and_any_denial_is_one(self, world, bad):
         world.web[ROBOTS] = "User-agent: *\nDisallow: /login\n"
-        world.web["https://dead.test/"] = wr.TransportError("reset", final=True)
+        world.web["https://dead.test/"] = lost
         results = self.run(world, bad, max_wait=1e5)
         assert [result.outcome for result in results].count("fetched") == 5
         assert not [result for result in results if "got no answer" in result.reason]
 
     def test_a_denial_without_a_request_is_one_too(self, world):
         urls = [A + name for name in ("1", "2", "closed", "3", "good")]
-        world.web.update(dict.fromkeys(urls[:4], wr.TransportError("reset", final=True)))
+        world.web.update(dict.fromkeys(urls[:4], lost))
         world.web.update({A + "good": "x", ROBOTS: "User-agent: *\nDisallow: /closed\n"})
         done = outcomes(world.bot().run(urls))
         assert (done[A + "closed"], done[A + "good"]) == ("denied", "fetched")
@@ -3050,45 +2798,21 @@ class TestSilence:
     @pytest.mark.parametrize("robots", ["", slow(250), SLOW])
     def test_a_dead_host_holds_up_nobody(self, world, robots):
         world.web.update({ROBOTS: robots, B: "x"})
-        results = self.run(world, wr.TransportError("reset", final=True))
+        results = self.run(world, lost)
         silent = [result for result in results if "3 targets of a.test in a row" in result.reason]
-        assert len(silent) == 32 or robots == SLOW
+        assert len(silent) == 14 or robots == SLOW
         ends = {(result.outcome, result.gate, result.attempts) for result in silent}
         assert ends <= {("deferred", "R5", 0)}
         assert world.at - NOW <= 2 * 250 + 10
 
-    def test_a_dead_host_puts_off_what_queues_at_another(self, world):
-        """Silence is that of the host for which a target asks by name."""
-        world.web.update({f"{A}{number}": moved(f"{WWW}{number}") for number in range(9)})
-        world.web[WWW + "busy"] = answer(status=429, retry_after=3600)
-        urls = [WWW + "busy", *[f"{A}{number}" for number in range(9)]]
-        days(world, 1, urls)
-        world.at = NOW + DAY
-        dead = [f"{WWW}{number}" for number in range(9)]
-        world.web.update(dict.fromkeys(dead, wr.TransportError("reset", final=True)))
-        world.web[WWW + "busy"] = "x"
+    def test_silence_is_that_of_the_host_which_a_target_names(self, world):
+        urls = [f"{A}{number}" for number in range(9)]
+        world.web.update({url: moved(WWW + url[-1], 301) for url in urls})
+        world.web.update({WWW + url[-1]: ["x", lost] for url in urls})
+        assert all(result.ok for result in world.bot().run(urls))
+        world.at += DAY
         done = outcomes(world.bot().run(urls))
-        assert Counter(done.values()) == {"fetched": 1, "failed": 3, "deferred": 6}
-
-    def test_ten_targets_without_a_network_end_within_two_minutes(self, world):
-        class NoNetwork(World):
-            """A resolver that swallows questions, as the transport asks it."""
-
-            def resolve(self, url, timeout):
-                host = url.split("/")[2]
-                if world.at - known.get(host, -1e9) >= 60:
-                    world.at += 10
-                    known[host] = world.at
-                raise wr.TransportError(f"the name of {host} was not looked up", final=True)
-
-            def send(self, request):
-                self.resolve(request.url, request.timeout)
-
-        known: dict[str, float] = {}
-        urls = [f"https://h{number}.test/" for number in range(10)]
-        results = list(world.bot(transport=NoNetwork()).run(urls))
-        assert {result.outcome for result in results} == {"failed"} and len(results) == 10
-        assert world.at - NOW <= 120
+        assert Counter(done.values()) == {"failed": 3, "deferred": 6}
 
 
 class Watch:
@@ -3257,39 +2981,38 @@ with wr.Bot(folder, origin=origin, allow_private=True, timeout=10, max_wait=60) 
 class TestR4a:
     """Processes beside each other keep one pace, by the folder that they share."""
 
-    def start(self, publisher, folder, path):
-        arguments = [sys.executable, "-c", BESIDE, publisher.origin, str(folder), path]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(arguments, env=environment_of(), **pipes)
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    def test_three_processes_keep_one_pace_between_their_requests(self, publisher, tmp_path):
+    @pytest.fixture
+    def fetch(self, publisher, tmp_path):
+        """fetch(*paths) -> as many processes, which all begin at the same time."""
         read_policies(tmp_path, publisher)
-        pages = ["/allowed", "/allowed.md", "/page"]
-        processes = [self.start(publisher, tmp_path, page) for page in pages]
-        try:
+        processes = []
+
+        def begin(*paths):
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            for path in paths:
+                words = [sys.executable, "-c", BESIDE, publisher.origin, str(tmp_path), path]
+                processes.append(subprocess.Popen(words, env=environment_of(), **pipes))
+            assert {process.stdout.readline() for process in processes} == {"ready\n"}
             for process in processes:
                 process.stdin.write("go\n")
                 process.stdin.flush()
-            words = [process.communicate(timeout=60)[0] for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait(10)
-        assert words == ["fetched\n"] * 3
+            return processes
+
+        yield begin
+        for process in processes:
+            process.kill()
+            process.communicate(timeout=10)
+
+    def test_three_processes_keep_one_pace_between_their_requests(self, publisher, fetch):
+        pages = ["/allowed", "/allowed.md", "/page"]
+        assert [one.communicate(timeout=60)[0] for one in fetch(*pages)] == ["fetched\n"] * 3
         times = [hit.time for hit in publisher.hits if hit.path in pages]
         assert len(times) == 3 and min(gaps(times)) >= 0.39
 
-    def test_a_killed_process_holds_no_host(self, publisher, tmp_path, monkeypatch):
-        monkeypatch.setattr(wr, "MIN_REQUEST_INTERVAL", 0.2)
-        read_policies(tmp_path, publisher)
-        first = self.start(publisher, tmp_path, "/page")
-        first.stdin.write("go\n")
-        first.stdin.flush()
+    def test_a_killed_process_holds_no_host(self, publisher, fetch, tmp_path):
+        [process] = fetch("/page")
         time.sleep(random.random() * 0.2)
-        first.kill()
-        first.communicate()
+        process.kill()
         with wr.Bot(tmp_path, origin=publisher.origin, allow_private=True) as bot:
             assert bot.fetch(publisher.origin + "/allowed").ok
 
@@ -3307,19 +3030,20 @@ class TestR4a:
         assert [final(result) for result in beside] == [("deferred", "R3")]
         assert world.asked().count(BLOCKLIST_URL) == 1
 
-    @pytest.mark.parametrize("slow_url", [BLOCKLIST_URL, A + "robots.txt"])
+    @pytest.mark.parametrize("slow_url", [BLOCKLIST_URL, ROBOTS])
     def test_who_has_the_lock_looks_whether_the_document_has_come(self, world, slow_url):
         world.web.update({slow_url: answer(blocklist(), seconds=2.0), A: answer("x", seconds=2.0)})
         beside = []
 
-        class Beside(World):
+        class Beside:
             """Another process goes first where this one is about to ask for the document."""
+
+            send = world.send
 
             def resolve(self, url, timeout):
                 if url == slow_url and not beside:
                     beside.append(world.bot().fetch(A))
 
-        Beside.send = world.send
         assert world.bot(transport=Beside()).fetch(A).ok and beside[0].ok
         assert world.asked().count(slow_url) == 1
 
@@ -3327,17 +3051,27 @@ class TestR4a:
 class TestR5:
     """429 and 503: back-off with full jitter, five retries, Retry-After, the hour's hold."""
 
-    @pytest.mark.parametrize("status", [429, 503])
-    def test_five_retries_then_the_host_is_held_for_an_hour(self, world, status):
-        world.web.update({A: status, A + "other": "x"})
-        bot = world.bot()
-        result = bot.fetch(A)
-        assert (result.outcome, result.status, result.attempts) == ("failed", status, 6)
-        assert result.retry_at == pytest.approx(world.at + 3600, abs=1)
-        held = world.bot().fetch(A + "other")
-        assert (held.outcome, held.gate) == ("deferred", "R5") and held.retry_at == result.retry_at
-        world.at = result.retry_at
-        assert world.bot().fetch(A + "other").ok
+    @given(
+        "page, attempts",
+        *[(status, 1) for status in (400, 401, 403, 404, 410, 500, 502, 504)],
+        (429, 6),
+        (503, 6),
+        (reset, 6),
+        (lost, 1),
+    )
+    def test_429_and_503_hold_the_host_for_an_hour_after_five_retries(self, world, page, attempts):
+        """Transport errors are tried again, and hold nobody; any other status is final."""
+        world.web.update({A: page, A + "x": "x"})
+        result = world.bot().fetch(A)
+        assert (result.outcome, result.attempts) == ("failed", attempts)
+        assert min(gaps(targets_of(world, "a.test")), default=1.0) >= 1.0
+        if page in (429, 503):
+            assert result.status == page
+            assert result.retry_at == pytest.approx(world.at + 3600, abs=1)
+            held = world.bot().fetch(A + "x")
+            assert final(held) == ("deferred", "R5") and held.retry_at == result.retry_at
+            world.at = result.retry_at
+        assert world.bot().fetch(A + "x").ok
 
     def test_the_default_dice_give_full_jitter_below_the_cap(self, world):
         rows = []
@@ -3352,15 +3086,18 @@ class TestR5:
             assert min(column) >= 1.0
         assert len({round(row[-1], 3) for row in rows}) > 8
 
-    @given("value", "90", "Sat, 23 May 2026 00:01:30 GMT", "Mon, 23 May 2026 00:01:30 GMT")
-    def test_retry_after_takes_the_place_of_the_computed_delay(self, world, value):
-        world.web[A] = [answer(status=503, retry_after=value), "x"]
-        assert world.bot().fetch(A).ok and world.times(A)[-1] >= 90
-        assert world.at - NOW < 95
-
-    @given("value", "90, 20, 90", "20, 90")
-    def test_of_several_in_one_header_the_longest_counts(self, world, value):
-        world.web[A] = [answer(status=503, retry_after=value), "x"]
+    @given(
+        "values",
+        ["90"],
+        ["Sat, 23 May 2026 00:01:30 GMT"],
+        ["Mon, 23 May 2026 00:01:30 GMT"],
+        ["90, 20, 90"],
+        ["20, 90"],
+        ["1", "90"],
+    )
+    def test_retry_after_takes_the_place_of_the_computed_delay(self, world, values):
+        """Of several the longest counts."""
+        world.web[A] = [Answer(503, [("retry-after", value) for value in values]), "x"]
         assert world.bot().fetch(A).ok and 90 <= world.times(A)[-1] < 95
 
     def test_a_hold_says_whose_answer_set_it_and_for_whom(self, world):
@@ -3383,108 +3120,50 @@ class TestR5:
         assert held == [None, 2, 4, 8, 16, 3600, 3600, None, None]  # a second is the pace's
         for headers in ({"Retry-After": "600"}, [("retry-after", "600")]):
             bot.heard(B, 429, headers)
-            assert final(world.bot().fetch(B)) == ("deferred", "R5")
+            world.bot().heard(B, 429, {"Retry-After": "5"})  # no hold is shortened
+            assert world.bot().fetch(B).retry_at == pytest.approx(world.at + 600, abs=1)
             world.at += 700
         with pytest.raises(ValueError):
             bot.heard("nonsense", 503)
-
-    def test_of_several_the_longest_counts(self, world):
-        headers = [("retry-after", "1"), ("retry-after", "120")]
-        world.web[A] = [Answer(429, headers), "x"]
-        assert world.bot().fetch(A).ok and world.times(A)[-1] >= 120
-
-    def test_what_leads_beyond_max_wait_is_deferred_and_remembered(self, world):
-        world.web[A] = [answer(status=429, retry_after=7200), "x"]
-        result = world.bot().fetch(A)
-        assert (result.outcome, result.gate, result.status) == ("deferred", "R5", 429)
-        assert result.retry_at == NOW + 7200 and world.at == NOW
-        assert world.bot().fetch(A).outcome == "deferred" and len(world.asked()) == 3
-        world.at += 7200
-        assert world.bot().fetch(A).ok
-
-    def test_a_hold_is_never_shortened(self, world):
-        world.web.update({A: answer(status=429, retry_after=7200)})
-        world.bot().fetch(A)
-        world.bot().limiter.hold_host("a.test", NOW + 5, "target", "a shorter one")
-        assert world.bot().may_fetch(A, wait=False).retry_at == NOW + 7200
-
-    @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 500, 502, 504])
-    def test_any_other_status_is_final_and_holds_nothing_back(self, world, status):
-        world.web.update({A: status, A + "x": "x"})
-        bot = world.bot()
-        result = bot.fetch(A)
-        assert (result.outcome, result.status, result.attempts) == ("failed", status, 1)
-        assert result.retry_at is None and bot.fetch(A + "x").ok
-
-    def test_transport_trouble_is_tried_again_on_the_schedule_and_holds_nobody(self, world):
-        world.web.update({A: [wr.TransportError("reset")] * 3 + ["x"]})
-        result = world.bot().fetch(A)
-        assert result.ok and result.attempts == 4
-        assert min(gaps([hit.at for hit in world.hits if hit.url == A])) >= 1.0
-        world.web.update({B: wr.TransportError("reset"), B + "x": "x"})
-        assert world.bot().fetch(B).attempts == 6 and world.bot().fetch(B + "x").ok
 
     def test_what_ran_into_its_time_out_is_tried_again_once(self, world):
         world.web[A] = world.hang
         assert world.bot().fetch(A).attempts == 2
 
-    def test_retries_are_counted_per_target_whatever_its_redirects(self, world):
-        world.web.update({A: [503, 503, 503, moved(B)], B: 503})
-        result = world.bot(rand=lambda: 0.1).fetch(A)
-        assert (result.outcome, result.attempts) == ("failed", 7)
-        assert (world.asked().count(A), world.asked().count(B)) == (4, 3)
-
-    def test_what_is_final_is_not_tried_again(self, world):
-        world.web[A] = wr.TransportError("there is no such name", final=True)
-        result = world.bot().fetch(A)
-        assert (result.outcome, result.attempts) == ("failed", 1)
-        assert "no such name" in result.reason
-
-    def test_during_a_back_off_the_others_of_the_host_go_and_the_retry_goes_first(self, world):
-        bad = A + "bad"
-        world.web.update({bad: [wr.TransportError("reset"), "x"]})
+    @pytest.mark.parametrize("failures, position", [(1, 2), (4, -1)])
+    def test_during_a_back_off_the_others_of_the_host_go(self, world, failures, position):
+        """A retry that is due goes before those that have not begun."""
+        world.web.update({A: [reset] * failures + ["x"]})
         others = [f"{A}{number}" for number in range(6)]
         world.web.update(dict.fromkeys(others, "y"))
-        results = list(world.bot(rand=lambda: 1.0).run([bad, *others]))
+        results = list(world.bot(rand=lambda: 1.0).run([A, *others]))
         assert {result.outcome for result in results} == {"fetched"}
-        order = [url for url in world.asked(A) if "robots" not in url]
-        assert order[0] == bad and order.index(bad, 1) <= 2
+        order = [url for url in world.asked(A) if url != ROBOTS]
+        assert order[0] == order[position] == A
 
-    def test_a_long_back_off_lets_the_others_of_the_host_go(self, world):
-        bad = A + "bad"
-        world.web.update({bad: [wr.TransportError("reset")] * 4 + ["x"], A + "y": "y"})
-        results = list(world.bot(rand=lambda: 1.0).run([bad, A + "y"]))
-        assert [result.url for result in results] == [A + "y", bad]
-
-    def test_a_dead_host_does_not_hold_up_a_run(self, world):
-        dead = [f"https://dead.test/{number}" for number in range(30)]
-        world.web.update(dict.fromkeys(dead, world.hang))
-        world.web.update({"https://dead.test/robots.txt": world.hang, B: "x"})
-        results = {result.url: result for result in world.bot().run([*dead, B])}
-        assert results[B].ok and world.at - NOW < 400
-        put_off = [result for result in results.values() if result.outcome == "deferred"]
-        assert len(put_off) >= 25 and {result.gate for result in put_off} == {"R5"}
-        assert all(result.retry_at > NOW + 300 for result in put_off)
-
-    @pytest.mark.parametrize("timeout, max_wait", [(30, 300), (30, 0), (5, 20), (40, 31)])
-    @pytest.mark.parametrize("which", ["all hang", "the origin hangs", "hops"])
-    def test_a_call_ends_in_time(self, world, timeout, max_wait, which):
+    @given(
+        "which, timeout, max_wait",
+        ("all hang", 30, 0),
+        ("all hang", 5, 20),
+        ("the origin hangs", 40, 31),
+        ("hops", 30, 0),
+        ("hops", 40, 31),
+    )
+    def test_a_call_ends_in_time(self, world, which, timeout, max_wait):
+        world.web.update({BLOCKLIST_URL: world.hang, A: "x"})
         if which == "hops":
             late = moved("")._replace(seconds=timeout - 0.5)
             for number in range(20):
                 world.web[f"{A}{number}"] = late._replace(headers=[("location", f"/{number + 1}")])
-            world.web[A] = moved("/0")
-        else:
-            world.web.update({BLOCKLIST_URL: world.hang, A: "x"})
+            world.web.update({A: moved("/0"), BLOCKLIST_URL: blocklist()})
         if which == "all hang":
             world.web.update({A: world.hang, ROBOTS: world.hang})
         result = world.bot(timeout=timeout, max_wait=max_wait).fetch(A)
         limit = max(max_wait, timeout) + 2 * timeout + len(result.requests) + 1
         assert world.at - NOW <= limit, (world.at - NOW, result)
-        if which == "the origin hangs":
-            assert result.ok, result
+        assert result.ok is (which == "the origin hangs"), result
 
-    @pytest.mark.parametrize("trouble, asked", [(503, 6), (wr.TransportError("reset"), 2)])
+    @pytest.mark.parametrize("trouble, asked", [(503, 6), (reset, 2)])
     def test_the_targets_of_a_run_share_the_retries_of_a_document(self, world, trouble, asked):
         hosts = [f"https://h{number}.test/" for number in range(8)]
         world.web.update({**dict.fromkeys(hosts, "x"), BLOCKLIST_URL: trouble})
@@ -3502,13 +3181,10 @@ class TestR5:
 
     def test_retry_after_of_forty_days_is_kept_to_the_day(self, world):
         world.web[A] = [answer(status=503, retry_after=40 * 86400), "x"]
-        for day in range(42):
-            world.at = NOW + day * DAY + 60
-            [result] = world.bot().run([A])
-            assert (result.outcome == "fetched") == (day >= 40), (day, result)
-            if result.ok:
-                break
-        assert len(world.asked(A)) > 2 and world.asked(A).count(A) == 2
+        world.at += 60
+        results = later_days(world, A, 41)
+        assert [result.outcome for result in results] == ["deferred"] * 40 + ["fetched"]
+        assert world.asked().count(A) == 2
 
     def test_a_hold_that_the_disk_did_not_take_outlives_another_process(self, world, monkeypatch):
         world.web.update({A: answer(status=429, retry_after=900), A + "x": "x"})
@@ -3525,9 +3201,7 @@ class TestR5:
         world.web.update({"https://c.test/": "x", B: "x"})
         world.web[B + "robots.txt"] = [answer(status=503, retry_after=60), CLOSED]
         bot = world.bot()
-        for result in bot.run([B, "https://c.test/"]):
-            break
-        assert result.url == "https://c.test/"
+        assert next(bot.run([B, "https://c.test/"])).url == "https://c.test/"
         world.at += 1200
         assert bot.fetch(B).gate == "R2" and B not in world.asked()
 
@@ -3542,59 +3216,14 @@ class TestR5:
         world.web[url] = well
         assert bot.fetch(B).ok and world.bot().fetch(B).ok and world.at - NOW < 5
 
-    def test_an_interrupt_in_the_blocklist_s_back_off_leaves_nothing_behind(self, world):
-        world.web[BLOCKLIST_URL] = [answer(status=503, retry_after=60), blocklist("b.test")]
-        world.web[B] = "x"
-        clock = Clock(world)
-        bot = world.bot(clock=clock)
-        clock.sleep = raising(KeyboardInterrupt)
-        with pytest.raises(KeyboardInterrupt):
-            bot.fetch(B)
-        del clock.sleep
-        world.at += 1200
-        assert bot.fetch(B).gate == "R3" and B not in world.asked()
-
-    @pytest.mark.parametrize("retry_after", [3600, 86400])
-    def test_a_page_that_makes_the_origin_push_back_opens_no_gate(self, world, retry_after):
+    def test_a_page_that_makes_the_origin_push_back_opens_no_gate(self, world):
         trap = ORIGIN + "/trap"
-        world.web.update({A: moved(trap), trap: answer(status=503, retry_after=retry_after)})
-        world.web[B] = "x"
+        world.web.update({A: moved(trap), trap: answer(status=503, retry_after=86400), B: "x"})
         world.bot().fetch(A)
         world.web[BLOCKLIST_URL] = blocklist("b.test")
-        assert world.bot(cache_dir=None).fetch(B).gate == "R3"
         for path in world.folder.glob("blocklist-*"):
             path.unlink()
-        result = world.bot().fetch(B)
-        assert (result.outcome, result.gate) == ("deferred", "R3") and B not in world.asked()
-
-    def test_who_cannot_ask_while_another_is_asking_does_not_open_the_gate(self, world):
-        world.web[B] = "x"
-        stopped = world.bot()
-        steps = stopped._results([B])
-        lock = stopped._cache.lock("host wal.sh")
-        result = world.bot(max_wait=5).fetch(B)
-        assert (result.outcome, result.gate) == ("deferred", "R3")
-        lock.release()
-        steps.close()
-        assert world.bot().fetch(B).ok
-
-    def test_a_reset_is_asked_again_once_an_hour(self, world):
-        world.web[A] = wr.TransportError("the connection was reset")
-        for _ in range(24):
-            list(world.bot().run([A]))
-            world.at += 300
-        assert len([url for url in world.asked() if url == A]) <= 18
-
-    def test_retry_at_and_the_words_agree(self, world):
-        world.web.update({A: "x", ROBOTS: SLOW})
-        world.bot().fetch(A)
-        result = world.bot().fetch(A)
-        assert result.outcome == "deferred" and result.retry_at == pytest.approx(NOW + 600, abs=1)
-        assert (
-            "not before 10 min from now, beyond max_wait (300 s, 601 would do): " in result.reason
-        )
-        world.at = result.retry_at
-        assert world.bot().fetch(A).ok
+        assert final(world.bot().fetch(B)) == ("deferred", "R3") and B not in world.asked()
 
 
 DATE_FORMS = {
@@ -3606,9 +3235,6 @@ DATE_FORMS = {
 NO_DATES = [
     "Mon, 23 May 2026 00:00:30 GMT+0200",
     "Mon, 23 May 2026 00:00:30 CET",
-    "Sun Nov  6 08:49:37 1994 +0200",
-    "Mon, 23 May 2026 25:00:00 GMT",
-    "Sunday, 30-Feb-26 08:49:37 GMT",
     "Mon, 23 May 2026 00:00 GMT",
     "Mon, 3_0 May 2026 00:00:30 GMT",
     "Mon, 23 May 2026 00:00:30 GMT\n",
@@ -3631,16 +3257,15 @@ class TestTime:
                 assert wr.parse_retry_after(text, NOW) == max(0.0, seconds - NOW), text
         getattr(time, "tzset", list)()
 
-    @pytest.mark.parametrize("value", NO_DATES)
-    def test_what_is_neither_form_is_none(self, value):
-        assert wr.parse_retry_after(value, NOW) is None
+    def test_what_is_neither_form_is_none(self):
+        assert {wr.parse_retry_after(value, NOW) for value in NO_DATES} == {None}
 
     def test_no_text_raises_or_gives_a_negative_wait(self):
         rng = random.Random(5)
         parts = ["Mon", ", ", "23", " ", "-", "May", "2026", "00:00:61", "GMT", "+", "\u0660", ":"]
-        for _ in range(4000):
+        for _ in range(2000):
             text = "".join(rng.choice(parts) for _ in range(rng.randrange(12)))
-            for now in (NOW, 0.0, -1e300, 1e300, math.inf):
+            for now in (NOW, -1e300, math.inf):
                 found = wr.parse_retry_after(text, now)
                 assert found is None or 0 <= found <= 10 * 365 * DAY
 
@@ -3687,20 +3312,16 @@ READ_TYPES = """
 """.split()
 
 UNREAD_TYPES = """
-    image/png image/svg+xml IMAGE/GIF audio/mpeg video/mp4 font/woff2 application/x-font-ttf
-    application/font-woff text/css text/javascript application/javascript application/wasm
-    application/zip application/gzip application/x-tar application/x-msi
-    application/vnd.rar application/x-7z-compressed application/x-debian-package
-    application/x-executable application/vnd.apple.mpegurl application/x-shockwave-flash
+    image/svg+xml IMAGE/GIF audio/mpeg video/mp4 font/woff2 application/x-font-ttf
+    application/font-woff text/css text/javascript application/wasm application/zip
+    application/x-tar application/x-msi application/vnd.rar application/x-executable
 """.split()
 
 CHARSETS = [  # a name on the web, the codec that it means, and a text in it
     ("klingon", "utf-8", "é"),
-    ("windows-125", "utf-8", "é"),
     ("latin1", "cp1252", "“é"),
     ("GB2312", "gb18030", "語"),
     ("shift_jis", "cp932", "①"),
-    ("Windows-31J", "cp932", "①"),
     ("euc-kr", "cp949", "똠"),
     ("Big5", "big5hkscs", "語"),
     ("tis-620", "cp874", "€ก"),
@@ -3708,6 +3329,8 @@ CHARSETS = [  # a name on the web, the codec that it means, and a text in it
     ("'koi8-r'", "koi8_r", "я"),
     ('"iso-8859-8-i"', "iso8859_8", "א"),
     ("x-mac-cyrillic", "mac_cyrillic", "я"),
+    # Names of codecs that do more than letters are no charsets.
+    *[(name, "utf-8", "+AG-é") for name in "zlib hex punycode utf-7 undefined mbcs utf-32".split()],
 ]
 
 SAYS_KOI8 = "<meta charset=koi8-r>"
@@ -3725,11 +3348,8 @@ TEXTS = [  # name, body, content type, text
     ("json", b"{}", "application/ld+json", "{}"),
     ("a pdf", b"%PDF-1.7", "application/pdf", ""),
     ("a binary", b"\x7fELF\0\0", "text/plain", ""),
+    ("text by its beginning", b"a" * 10**5 + b"\0", "text/plain", "a" * 10**5 + "\0"),
 ]
-
-MORE_THAN_LETTERS = """
-    zlib hex rot13 punycode idna utf-7 unicode_escape undefined mbcs aliases __init__ utf-32
-""".split()
 
 
 def text_of(body, content_type):
@@ -3754,58 +3374,42 @@ class TestRequests:
             "application/feed+json", "text/html", "*/*",
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("media_type", READ_TYPES + UNREAD_TYPES)
-    def test_R6_a_body_is_read_by_its_type(self, world, media_type):
-        page = answer("body", content_type=f"{media_type}; a=b")
-        none = answer(status=404, content_type=media_type)
-        wanted = []
+    @pytest.mark.parametrize("types", [READ_TYPES, UNREAD_TYPES], ids=["read", "unread"])
+    def test_R6_a_body_is_read_by_its_type(self, world, types):
+        is_read = types is READ_TYPES
+        bot = world.bot(max_wait=0)
+        for number, media_type in enumerate(types):
+            page = answer("body", content_type=f"{media_type}; a=b")
 
-        def script(request):
-            wanted.append(request.wants(page.status, page.headers))
-            assert not request.wants(none.status, none.headers)
-            return page
+            def script(request, page=page):
+                assert request.wants(200, page.headers) is is_read
+                assert not request.wants(404, page.headers)
+                return page
 
-        world.web[ORIGIN + "/it"] = script
-        result = world.bot().fetch(ORIGIN + "/it")
-        is_read = media_type in READ_TYPES
-        assert wanted == [is_read] and (result.outcome, result.read) == ("fetched", is_read)
-        assert bool(result.body) == bool(result.sha256) == is_read and (is_read or result.warnings)
+            world.web[f"{A}{number}"] = script
+            result = bot.fetch(f"{A}{number}")
+            assert (result.outcome, result.read) == ("fetched", is_read), result
+            assert bool(result.body) == bool(result.sha256) == is_read
+            assert is_read or "R6" in " ".join(result.warnings)
 
-    @given(
-        "path, is_read",
-        *[
-            (path, True)
-            for path in "/ /LICENSE /v1.2/LICENSE /a.csv /a.YAML?b.zip /a.b.jsonl".split()
-        ],
-        *[(path, False) for path in "/a.zip /a.tar.gz /a.pdf /a.js /a. /.DS_Store".split()],
-    )
     @pytest.mark.parametrize("kind", ["application", "binary"])
-    def test_R6_a_type_that_says_nothing_is_judged_by_the_ending_of_the_path(
-        self, world, path, is_read, kind
-    ):
-        there = B + path.lstrip("/")
-        world.web[A + "go.zip"] = moved(there)
-        world.web[there] = answer("words", content_type=f"{kind}/octet-stream")
-        result = world.bot().fetch(A + "go.zip")
-        text = "words" if is_read else ""
-        assert (result.outcome, result.read, result.text) == ("fetched", is_read, text)
+    def test_R6_a_type_that_says_nothing_is_judged_by_the_ending_of_the_path(self, world, kind):
+        paths = "LICENSE v1.2/LICENSE a.csv a.YAML?b.zip a.b.jsonl .DS_Store a.zip a.tar.gz a.js a."
+        body = answer("words", content_type=f"{kind}/octet-stream")
+        for number, path in enumerate(paths.split()):
+            world.web.update({f"{A}{number}.zip": moved(B + path), B + path: body})
+            result = world.bot().fetch(f"{A}{number}.zip")
+            is_read = number < 5
+            text = "words" if is_read else ""
+            assert (result.outcome, result.read, result.text) == ("fetched", is_read, text), path
 
-    @pytest.mark.parametrize("label, codec, text", CHARSETS)
+    @given("label, codec, text", *CHARSETS)
     def test_charsets_as_the_web_means_them(self, label, codec, text):
-        content_type = f"text/html; charset={label}"
-        assert text_of(text.encode(codec), content_type) == text
+        assert text_of(text.encode(codec), f"text/html; charset={label}") == text
 
     @given_rows("body, content_type, text", *TEXTS)
     def test_text_by_mark_then_header_then_own_word(self, body, content_type, text):
         assert text_of(body, content_type) == text
-
-    @pytest.mark.parametrize("label", MORE_THAN_LETTERS)
-    def test_a_charset_is_never_a_codec_that_does_more_than_letters(self, label):
-        assert text_of(b"+AG-\xc3\xa9", f"text/html; charset={label}") == "+AG-é"
-
-    def test_whether_it_is_text_is_judged_by_its_beginning(self):
-        body = b"a" * 10**6 + b"\0"
-        assert len(text_of(body, "text/plain")) == len(body)
 
 
 class TestR7:
@@ -3813,7 +3417,7 @@ class TestR7:
 
     def test_both_validators_are_replayed_byte_for_byte(self, world):
         etag, modified = 'W/"\xe9;,"', "Sat, 23 May 2026 00:00:00 GMT"
-        world.web[A] = [answer("x", etag=etag, last_modified=modified), 304]
+        world.web[A] = [answer("x", etag=etag, last_modified=modified), 304, answer("z")]
         bot = world.bot()
         assert bot.fetch(A).etag == etag
         result = bot.fetch(A)
@@ -3821,22 +3425,8 @@ class TestR7:
         assert (sent["If-None-Match"], sent["If-Modified-Since"]) == (etag, modified)
         assert (result.outcome, result.body, result.etag) == ("unchanged", b"", etag)
         assert "R7" in result.reason
-
-    def test_a_200_refreshes_them_and_fresh_asks_without(self, world):
-        world.web[A] = [answer("x", etag='"1"'), answer("y", etag='"2"'), 304, answer("z")]
-        bot = world.bot()
-        outcomes_ = [bot.fetch(A).outcome for _ in range(3)]
-        assert outcomes_ == ["fetched", "fetched", "unchanged"]
-        assert world.hits[-1].headers["If-None-Match"] == '"2"'
         assert bot.fetch(A, fresh=True).body == b"z"
         assert "If-None-Match" not in world.hits[-1].headers
-
-    def test_a_304_that_repeats_no_validator_keeps_it(self, world):
-        modified = "Sat, 23 May 2026 00:00:00 GMT"
-        world.web[A] = [answer("x", last_modified=modified), 304, 304]
-        bot = world.bot()
-        assert [bot.fetch(A).outcome for _ in range(3)] == ["fetched", "unchanged", "unchanged"]
-        assert world.hits[-1].headers["If-Modified-Since"] == modified
 
     def test_a_304_that_names_another_etag_keeps_the_stored_one(self, world):
         """Else a server that is right would say "unchanged" of a body that nobody has read."""
@@ -3848,13 +3438,9 @@ class TestR7:
     def test_validators_are_those_of_a_reader_and_the_floor_is_that_of_all(self, world):
         page = answer("x", etag='"1"')
         world.web[A] = lambda request: 304 if "If-None-Match" in request.headers else page
-        for reader, wanted in (
-            ("", "fetched"),
-            ("w", "fetched"),
-            ("w", "unchanged"),
-            ("", "unchanged"),
-        ):
-            assert outcomes(world.bot(reader=reader).run([A])) == {A: wanted}
+        wanted = [("", "fetched"), ("w", "fetched"), ("w", "unchanged"), ("", "unchanged")]
+        for reader, outcome in wanted:
+            assert outcomes(world.bot(reader=reader).run([A])) == {A: outcome}
             assert outcomes(world.bot(reader="another").run([A])) == {A: "skipped"}
             world.at += 3700
 
@@ -3869,6 +3455,14 @@ class TestR7:
         bot.fetch(A)
         bot.fetch(A)
         assert "If-None-Match" not in world.hits[-1].headers
+
+    def test_validators_go_only_to_the_url_that_gave_them(self, world):
+        world.web.update({A: moved(B), B: answer("x", etag='"1"')})
+        bot = world.bot()
+        bot.fetch(A)
+        bot.fetch(A)
+        sent = [hit.headers.get("If-None-Match") for hit in world.hits if hit.url in (A, B)]
+        assert sent == [None, None, None, '"1"']
 
     def test_a_second_spelling_is_skipped_and_names_the_first(self, world):
         world.web[A] = "x"
@@ -3886,53 +3480,33 @@ class TestR7:
             for result in world.bot().run([A]):
                 1 / 0
         assert outcomes(world.bot().run([A])) == {A: "skipped"}
-        world.at += 3700
-        assert outcomes(world.bot().run([A])) == {A: "fetched"}
-        world.at += 3700
-        assert outcomes(world.bot().run([A])) == {A: "unchanged"}
-
-
-RFC_3986 = {
-    "g:h": "g:h",
-    "./g": "http://a/b/c/g",
-    "//g": "http://g",
-    "?y": "http://a/b/c/d;p?y",
-    "g?y/../x": "http://a/b/c/g?y/../x",
-    "#s": "http://a/b/c/d;p?q#s",
-    "g;x=1/../y": "http://a/b/c/y",
-    "": "http://a/b/c/d;p?q",
-    "..": "http://a/b/",
-    "../../../g": "http://a/g",
-    "http:g": "http:g",
-}
+        for outcome in ("fetched", "unchanged"):
+            world.at += 3700
+            assert outcomes(world.bot().run([A])) == {A: outcome}
 
 
 class TestUrls:
     """The three spellings of a URL: R7's key, R4's throttle key, the wire form."""
 
     @given("host", "a\u2488test", "a\u2024b.test", "x\u2025", "\u249b.test", "a.b\u2488c.test")
-    @pytest.mark.parametrize("call", [wr.canonical_url, wr.host_key])
-    def test_a_letter_that_becomes_a_dot_makes_no_host(self, host, call, world):
+    def test_a_letter_that_becomes_a_dot_makes_no_host(self, host, world):
         """Else it would slip past its own listing in the blocklist."""
-        with pytest.raises(ValueError, match="host is"):
-            call(f"https://{host}/")
-        with world.bot() as bot:
-            assert bot.fetch(f"https://{host}/").outcome == "failed"
-        assert world.asked() == []
+        for call in (wr.canonical_url, wr.host_key):
+            with pytest.raises(ValueError, match="host is"):
+                call(f"https://{host}/")
+        assert world.bot().fetch(f"https://{host}/").outcome == "failed" and not world.hits
 
     @given(
         "url, key",
         ("http://example.com:80/", "example.com"),
         ("http://example.com:443/", "example.com:443"),
         ("http://[::ffff:1.2.3.4]:8080/", "1.2.3.4:8080"),
-        ("http://[2001:DB8::0:1]:80/", "[2001:db8::1]"),
     )
     def test_throttle_key(self, url, key):
         assert wr.host_key(url) == key
 
     @given(
         "url, tagged",
-        ("https://x.test/a", "https://x.test/a?{}"),
         ("https://x.test/a?b=1#c?d", "https://x.test/a?b=1&{}#c?d"),
         ("https://x.test/#c", "https://x.test/?{}#c"),
     )
@@ -3956,15 +3530,26 @@ class TestUrls:
                 assert wr.host_key(wire) == wr.host_key(url)
                 assert wr.canonical_url(wire).isascii()
 
-    @pytest.mark.parametrize("reference, resolved", RFC_3986.items())
-    def test_references_resolve_as_in_rfc_3986(self, reference, resolved):
-        assert wr.resolve_url("http://a/b/c/d;p?q", reference) == resolved
+    @given(
+        "location, place",
+        ("//b.test/g", "http://b.test/g"),
+        ("?y", "http://a.test/b/c/d;p?y"),
+        ("g?y/../x", "http://a.test/b/c/g?y/../x"),
+        ("g;x=1/../y#s", "http://a.test/b/c/y"),
+        ("../../../g", "http://a.test/g"),
+        ("http:g", "http://a.test/b/c/d;p?q"),
+    )
+    def test_a_location_is_resolved_as_in_rfc_3986(self, world, location, place):
+        """One that names a scheme and no host leads nowhere."""
+        base = "http://a.test/b/c/d;p?q"
+        world.web[base] = moved(location)
+        assert world.bot().fetch(base).final_url == place
 
 
 class TestR8:
     """A source is asked once an hour at most, whatever came of it."""
 
-    @pytest.mark.parametrize("what", ["x", 404, 500, wr.TransportError("reset", final=True)])
+    @pytest.mark.parametrize("what", ["x", 404, 500, lost])
     def test_any_request_that_left_sets_the_floor(self, world, what):
         world.web[A] = what
         [first] = world.bot().run([A])
@@ -3979,61 +3564,17 @@ class TestR8:
         [third] = world.bot().run([A])
         assert third.outcome == first.outcome
 
-    def test_a_deferral_before_any_request_sets_none(self, world):
-        world.web.update({ROBOTS: SLOW, A: "x", A + "y": "y"})
-        results = list(world.bot().run([A, A + "y"]))
-        assert sorted(result.outcome for result in results) == ["deferred", "fetched"]
-        world.at += 700
-        again = {result.url: result.outcome for result in world.bot().run([A, A + "y"])}
-        assert sorted(again.values()) == ["fetched", "skipped"]
-
-    def test_a_source_with_a_time_is_due_then_and_not_asked_before(self, world):
-        world.web.update({A: moved(B), B: [answer(status=429, retry_after=600), "x"]})
-        list(world.bot().run([A]))
-        asked = len(world.asked(A))
-        world.at += 300
-        [result] = world.bot().run([A])
-        assert (result.outcome, result.gate, result.retry_at) == ("deferred", "R5", NOW + 600)
-        assert len(world.asked(A)) == asked
-        world.at += 301
-        assert outcomes(world.bot().run([A])) == {A: "fetched"}
-
     def test_a_skip_shows_the_status_of_the_last_request(self, world):
-        world.web[A] = [500, "x", moved(B), wr.TransportError("reset", final=True)]
-        world.web[B] = wr.TransportError("reset", final=True)
+        world.web[A] = [500, "x", moved(B), lost]
+        world.web[B] = lost
         shown = []
         for _ in range(4):
-            list(world.bot().run([A]))
+            assert next(world.bot().run([A]))  # what came of it is remembered all the same
             [skip] = world.bot().run([A])
             assert skip.outcome == "skipped"
             shown.append((skip.status, bool(skip.last_failure)))
             world.at += DAY
         assert shown == [(500, True), (200, False), (None, True), (None, True)]
-        world.web[A] = "x"
-        list(world.bot().run([A], min_age=0))
-        world.at += DAY
-        run = world.bot().run([A])
-        assert next(run).ok
-        run.close()  # what came of it is remembered all the same
-        [skip] = world.bot().run([A])
-        assert (skip.outcome, skip.status) == ("skipped", 200)
-
-    @pytest.mark.parametrize("min_age", [3600.0, 20 * 3600.0])
-    def test_what_a_429_ended_is_put_off_by_r5_until_its_time(self, world, min_age):
-        """An older gate, of a hop that was put off, is not what is said."""
-        world.web.update({A: moved(B), B + "robots.txt": SLOW, B: "x"})
-        bot = world.bot(max_wait=0)
-        bot.fetch(B)
-        assert final(bot.fetch(A)) == ("deferred", "R4")
-        world.at += DAY
-        world.web[B] = 429
-        [failed] = world.bot(rand=lambda: 0.0, max_wait=1e4).run([A])
-        assert final(failed) == ("failed", "R5")
-        world.at += 60
-        [again] = world.bot().run([A], min_age=min_age)
-        assert final(again) == ("deferred", "R5") and again.retry_at == failed.retry_at
-        world.at, world.web[B] = failed.retry_at + 1, "x"
-        assert outcomes(world.bot().run([A], min_age=min_age)) == {A: "fetched"}
 
     def test_fetch_does_not_apply_it_and_min_age_is_the_floor(self, world):
         world.web[A] = "x"
@@ -4049,7 +3590,7 @@ class TestR8:
         for day in range(8):
             world.at = NOW + day * DAY
             done += [result.url for result in world.bot().run(urls) if result.ok]
-        assert done[:4] == urls and done[4:] == urls
+        assert done == urls * 2
 
 
 FEED = """<?xml version="1.0"?><rss version="2.0"><channel><title>F</title>
@@ -4062,7 +3603,6 @@ class TestR9:
     @given(
         "content_type, body, links",
         ("text/markdown; charset=utf-8", "# T\n[a](https://l.test/)", ["https://l.test/"]),
-        ("text/x-markdown", "# T\n[a](https://l.test/)", ["https://l.test/"]),
         ("text/html", '<title>T</title><a href="https://l.test/">a</a>', []),
         ("text/plain", "# T\n[a](https://l.test/)", []),
         ("application/rss+xml", FEED, ["https://a.test/1"]),
@@ -4086,18 +3626,17 @@ class TestR9:
         [source] = world.bot().discover(A)
         assert source.kind == "feed" and source.items[0].title == "One"
 
-    def test_what_gave_nothing_says_what_became_of_it(self, world):
-        world.web[ROBOTS] = "User-agent: *\nDisallow: /\n"
-        [source] = world.bot().discover(A)
-        assert source.kind == "none" and source.result.gate == "R2"
-
-    @pytest.mark.parametrize("what, gate", [("refused", "R2"), ("put off", "R5")])
-    def test_an_llms_txt_that_was_not_asked_is_a_source_that_says_so(self, world, what, gate):
-        world.web[A] = answer("<title>T</title>", content_type="text/html")
-        world.web[ROBOTS] = "User-agent: *\nDisallow: /llms.txt" if gate == "R2" else ""
+    @given(
+        "robots, kind, gate",
+        (CLOSED, "none", "R2"),
+        ("User-agent: *\nDisallow: /llms.txt", "llms.txt", "R2"),
+        ("", "llms.txt", "R5"),
+    )
+    def test_what_was_refused_or_put_off_on_the_way_is_a_source(self, world, robots, kind, gate):
+        world.web.update({A: answer("<title>T</title>", content_type="text/html"), ROBOTS: robots})
         world.web[A + "llms.txt"] = answer(status=429, retry_after=9000)
         [source] = world.bot().discover(A)
-        assert source.kind == "llms.txt" and source.result.gate == gate
+        assert (source.kind, source.result.gate) == (kind, gate)
 
 
 class TestR10:
@@ -4109,54 +3648,32 @@ class TestR10:
         assert not world.asked("schema")
 
     def test_the_standalone_schema_is_kept_for_a_week_and_used_stale(self, world):
-        lines = []
         listed = blocklist("a.test", schema=None)
         world.web.update({BLOCKLIST_URL: listed, SCHEMA_URL: '{"type": "object"}', A: "x"})
         for days, asked in ((0, 1), (6.9, 1), (7.3, 2)):
             world.at = NOW + days * DAY
             assert world.bot().fetch(A).gate == "R3"
             assert len(world.asked(SCHEMA_URL)) == asked
-        world.at += 8 * DAY
-        world.web.update({SCHEMA_URL: 404, BLOCKLIST_URL: blocklist("b.test", schema=None)})
-        assert world.bot(warn=lines.append).fetch(B).gate == "R3"
-        assert "schema" in " ".join(lines)
-
-    def test_each_failure_to_refresh_it_is_logged(self, world):
         lines = []
-        world.web.update({BLOCKLIST_URL: blocklist("b.test", schema=None), SCHEMA_URL: "{}"})
         bot = world.bot(warn=lines.append)
-        bot.fetch(A)
-        world.web[SCHEMA_URL] = 500
-        for _ in range(16):
+        world.web.update({SCHEMA_URL: 404, BLOCKLIST_URL: blocklist("b.test", schema=None)})
+        for failures in range(1, 17):
             world.at += 8 * DAY
             assert bot.fetch(B).gate == "R3"
-        assert len([line for line in lines if "R10" in line]) == 16
+            assert len([line for line in lines if "R10" in line]) == failures, "each is logged"
 
-    @given("schema", 404, "", "{", "true", "[]", '{"$dynamicRef": "#x"}', '{"type": 1}')
-    def test_without_a_schema_nothing_is_adopted(self, world, schema):
+    @given("schema", 404, "", "{", "true", "[]", '{"$dynamicRef": "#x"}', '{"required": ["no"]}')
+    def test_a_list_is_adopted_by_a_schema_alone(self, world, schema):
         world.web.update({BLOCKLIST_URL: blocklist("a.test", schema=None), A: "x"})
         world.web[SCHEMA_URL] = schema
         bot = world.bot()
         assert bot.fetch(A).ok and bot.blocklist_size == 0
-
-    def test_a_schema_that_did_not_come_keeps_no_new_process_from_a_list(self, world):
-        world.web.update({BLOCKLIST_URL: blocklist("b.test", schema=None), A: "x"})
-        world.web[SCHEMA_URL] = '{"required": ["nobody"]}'
-        assert world.bot().fetch(A).ok, "no list was ever adopted"
         world.at += 8 * DAY
         world.web[SCHEMA_URL] = 500
-        assert world.bot().fetch(B).outcome == "failed"
+        bot.fetch(A)
         world.at += 10
         world.web[SCHEMA_URL] = "{}"
-        assert world.bot().fetch(B).gate == "R3"
-
-    def test_a_document_that_the_standalone_schema_refuses_is_not_adopted(self, world):
-        world.web.update({BLOCKLIST_URL: blocklist("a.test"), A: "x"})
-        world.bot().fetch(A)
-        world.at += DAY
-        world.web[BLOCKLIST_URL] = blocklist("b.test", schema=None)
-        world.web[SCHEMA_URL] = '{"required": ["nobody"]}'
-        assert world.bot().fetch(A).gate == "R3"
+        assert world.bot().fetch(A).gate == "R3", "what failed keeps no new process from a list"
 
     REFUSES, ACCEPTS = {"required": ["nowhere"]}, {}
 
@@ -4713,14 +4230,20 @@ class TestR11:
 class TestR12:
     """A stale entry blocks on its refresh; nothing is asked before it is stale."""
 
-    def test_a_stale_list_and_a_stale_robots_txt_are_asked_for_before_the_target(self, world):
+    @pytest.mark.parametrize("is_resident", [True, False])
+    def test_a_stale_list_and_a_stale_robots_txt_are_asked_for_before_the_target(
+        self, world, is_resident
+    ):
+        """Also where a laptop slept: time goes on by the monotonic clock, which has to go on."""
         world.web[A] = "x"
-        world.bot().fetch(A)
+        bot = world.bot()
+        bot.fetch(A)
         world.at += 2 * DAY
         world.forget()
         world.web[ROBOTS] = CLOSED
-        assert world.bot().fetch(A).gate == "R2"
-        assert world.asked() == [BLOCKLIST_URL, ROBOTS]
+        result = (bot if is_resident else world.bot()).fetch(A)
+        assert final(result) == ("denied", "R2") and world.asked() == [BLOCKLIST_URL, ROBOTS]
+        assert result.at == pytest.approx(NOW + 2 * DAY, abs=5)
 
     def test_whoever_wakes_asks_every_gate_again(self, world):
         def opts_out(request):
@@ -4731,20 +4254,9 @@ class TestR12:
         result = world.bot(max_wait=1000).fetch(A)
         assert final(result) == ("denied", "R3") and world.asked().count(A) == 1
 
-    def test_a_bot_in_a_laptop_that_slept_asks_again(self, world):
-        """Time goes on by the monotonic clock, so that has to go on while the machine sleeps."""
-        world.web[A] = "x"
-        with world.bot() as bot:
-            bot.fetch(A)
-            world.forget()
-            world.at += 30 * 3600
-            assert bot.fetch(A).at == pytest.approx(NOW + 30 * 3600, abs=5)
-        assert world.asked()[:2] == [BLOCKLIST_URL, ROBOTS]
-
     @given(
         "known, chosen",
         ({"CLOCK_BOOTTIME": 7, "CLOCK_MONOTONIC": 1}, 7),
-        ({"CLOCK_MONOTONIC": 1}, 1),
         ({"CLOCK_BOOTTIME": 0, "CLOCK_MONOTONIC": 1}, 1),
         ({}, None),
     )
@@ -4781,28 +4293,22 @@ class TestR12:
 class TestR13:
     """The tag goes to the origin's own host, at transmission, behind the gates."""
 
-    def test_a_location_that_repeats_the_tag_leads_to_the_page_without(self, world):
-        tagged = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
-        there = ORIGIN + "/there"
-        world.web.update({ORIGIN + "/page" + tagged: moved(there + tagged), there + tagged: "x"})
-        result = world.bot(tag="walsh/research@afd2c01").fetch(ORIGIN + "/page")
-        assert result.ok and result.final_url == there
+    TAG = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
 
     def test_the_tag_is_sent_to_the_origin_alone_and_no_gate_sees_it(self, world):
-        tagged = "?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3"
-        page = ORIGIN + "/page"
-        world.web.update({page + tagged: "x", A: "x", BLOCKLIST_URL + tagged: blocklist()})
-        world.web[ORIGIN + "/robots.txt" + tagged] = "User-agent: *\nDisallow: /*impl\n"
+        page, there = ORIGIN + "/page", ORIGIN + "/there"
+        world.web.update({page + self.TAG: moved(there + self.TAG), there + self.TAG: "x", A: "x"})
+        world.web[BLOCKLIST_URL + self.TAG] = blocklist()
+        world.web[ORIGIN + "/robots.txt" + self.TAG] = "User-agent: *\nDisallow: /*impl\n"
         bot = world.bot(tag="walsh/research@afd2c01")
-        assert bot.fetch(page).ok and bot.fetch(page).final_url == page and bot.fetch(A).ok
+        assert bot.fetch(page).ok and bot.fetch(page).final_url == there and bot.fetch(A).ok
         assert {"impl=" in hit.url for hit in world.hits if "wal.sh" in hit.url} == {True}
         assert {"impl=" in hit.url for hit in world.hits if "a.test" in hit.url} == {False}
 
     def test_without_one_nothing_is_sent(self, world, monkeypatch):
         monkeypatch.setenv("GITHUB_REPOSITORY", "private/name")
         world.web[ORIGIN + "/page"] = "x"
-        world.bot().fetch(ORIGIN + "/page")
-        assert not world.asked("impl=")
+        assert world.bot().fetch(ORIGIN + "/page").ok and not world.asked("impl=")
 
 
 class TestGates:
@@ -4819,10 +4325,11 @@ class TestGates:
 
     def test_a_denied_target_waits_for_no_pace(self, world):
         world.web[ROBOTS] = "User-agent: *\nDisallow: /no\nCrawl-delay: 100\n"
+        world.web.update({A: "x", A + "2": "x"})
         bot = world.bot()
-        for number in range(20):
-            assert bot.fetch(f"{A}no{number}").gate == "R2"
-        assert world.at == NOW
+        assert [bot.fetch(f"{A}no{n}").gate for n in range(9)] == ["R2"] * 9 and world.at == NOW
+        ends = {result.url: result.at - NOW for result in bot.run([A, A + "2", A + "no"])}
+        assert ends[A + "no"] < 10 and ends[A + "2"] >= 100
 
     def test_asking_without_waiting_says_what_fetch_would_do(self, world):
         world.web.update({ROBOTS: SLOW, A: answer(status=429, retry_after=900), B: "x"})
@@ -4887,63 +4394,52 @@ class TestGates:
 class TestRedirects:
     """spec 19, C6: every hop goes through every gate."""
 
-    def test_ten_hops_are_followed_and_the_eleventh_fails(self, world):
-        world.web.update({f"{A}{n}": moved(f"/{n + 1}") for n in range(20)})
-        world.web[A + "10"] = "x"
-        assert world.bot().fetch(A + "0").ok
-        world.web[A + "10"] = moved("/11")
-        result = world.bot(cache_dir=None).fetch(A + "0")
-        assert result.outcome == "failed" and len(result.redirects) == 10 and result.attempts == 11
-
     @given(
-        "places, hops, reason",
-        (["/"], 0, "redirects to itself"),
-        (["/#top"], 0, "redirects to itself"),
-        (["/x/../"], 0, "redirects to itself"),
-        (["/1", "/"], 1, "circle"),
-        (["/1", "/2", "/1"], 2, "circle"),
+        "places, reason",
+        (["/#top"], "redirects to itself"),
+        (["/x/../"], "redirects to itself"),
+        (["/1", "/"], "circle"),
+        (["/1", "/2", "/1"], "circle"),
     )
-    def test_a_way_back_to_where_it_has_been_fails_at_once(self, world, places, hops, reason):
+    def test_a_way_back_to_where_it_has_been_fails_at_once(self, world, places, reason):
         for number, place in enumerate(places):
             world.web[A + (str(number) if number else "")] = moved(place)
         result = world.bot().fetch(A)
         assert result.outcome == "failed" and reason in result.reason, result.reason
-        assert (result.attempts, len(result.redirects)) == (hops + 1, hops)
-
-    def test_a_robots_txt_in_a_circle_has_no_rules(self, world):
-        world.web.update({A: "x", ROBOTS: moved("/r.txt"), A + "r.txt": moved("/robots.txt")})
-        result = world.bot(unreachable="defer").fetch(A)
-        assert result.ok and result.verdict == "allowed_implicit" and len(world.asked(A)) == 3
+        assert result.attempts == len(result.redirects) + 1 == len(places)
 
     def test_a_hop_asks_robots_txt_of_where_it_leads(self, world):
         world.web.update({A: moved(B + "x"), B + "robots.txt": CLOSED})
-        assert final(world.bot().fetch(A)) == ("denied", "R2")
-        world.web.update({A + "in": moved("/closed"), ROBOTS: "User-agent: *\nDisallow: /closed"})
-        assert final(world.bot(cache_dir=None).fetch(A + "in")) == ("denied", "R2")
-        assert not {B + "x", A + "closed"} & set(world.asked())
+        assert final(world.bot().fetch(A)) == ("denied", "R2") and B + "x" not in world.asked()
 
-    @pytest.mark.parametrize(
-        "place",
-        ["file:///etc/passwd", "javascript:1", "http://", "https://u:p@b.test/", "http://b .test/"],
+    @given(
+        "place, gate",
+        ("file:///etc/passwd", None),
+        ("javascript:1", None),
+        ("http://", None),
+        ("https://u:p@b.test/", None),
+        ("http://b .test/", None),
+        ("http://127.0.0.1/", "address"),
+        ("http://localhost/", "address"),
+        ("http://[64:ff9b::a00:1]/", "address"),
     )
-    def test_a_place_that_is_no_target_is_refused(self, world, place):
+    def test_a_place_that_is_no_target_or_private_is_refused(self, world, place, gate):
         world.web[A] = moved(place)
         result = world.bot().fetch(A)
-        assert result.outcome == "failed" and "u:p" not in str(result.to_dict())
+        assert final(result) == (("denied" if gate else "failed"), gate)
+        assert len(world.hits) == 3 and "u:p" not in str(result.to_dict())
 
-    @given("place", "http://127.0.0.1/", "http://localhost/", "http://[64:ff9b::a00:1]/")
-    def test_a_private_place_is_refused(self, world, place):
-        world.web[A] = moved(place)
-        assert final(world.bot().fetch(A)) == ("denied", "address")
 
-    def test_validators_go_only_to_the_url_that_gave_them(self, world):
-        world.web.update({A: moved(B), B: answer("x", etag='"1"')})
-        list(world.bot().run([A]))
-        world.at += DAY
-        world.forget()
-        list(world.bot().run([A]))
-        sent = {hit.url: hit.headers.get("If-None-Match") for hit in world.hits}
-        assert sent[A] is None and sent[B] == '"1"'
+NO_OPTIONS = {
+    "timeout": [0, "1"],
+    "max_wait": [-1, math.nan],
+    "max_bytes": [0],
+    "unreachable": ["no"],
+    "origin": ["http://10.0.0.1", "x"],
+    "tag": ["nobody"],
+    "robots_mode": ["x", "ignore"],
+    "robots2": ["a b"],
+}
 
 
 class TestFetchAndRun:
@@ -4959,14 +4455,20 @@ class TestFetchAndRun:
             gc.enable()
         assert held_bytes < 2**20
 
-    def test_a_result_says_what_its_decision_says(self, world):
-        world.web[A + "robots.txt"] = "User-agent: *\nAllow: /\nCrawl-delay: 3"
-        world.web[A] = "words"
+    def test_a_result_is_json_ready_and_says_what_its_decision_says(self, world):
+        world.web[ROBOTS] = "User-agent: *\nAllow: /\nCrawl-delay: 3\nContent-Signal: ai-input=no\n"
+        world.web[A] = answer("# T", content_type="text/markdown", etag='"1"')
         result = world.bot().fetch(A)
         told = ("gate", "reason", "verdict", "recommendation", "rule", "group", "content_signals")
         for name in (*told, "crawl_delay", "robots_source", "retry_at"):
             assert getattr(result, name) == getattr(result.decision, name)
         assert (result.crawl_delay, result.rule.line) == (3.0, 2)
+        assert result.no_ai_input and "ai-input=no" in " ".join(result.warnings)
+        shown = json.loads(json.dumps(result.to_dict()))
+        assert shown["outcome"] == "fetched" and shown["at"] == "2026-05-23T00:00:00Z"
+        assert "body" not in shown and "headers" not in shown and shown["sha256"] == result.sha256
+        kinds = [request["kind"] for request in shown["requests"]]
+        assert kinds == ["blocklist", "robots", "target"]
 
     def test_a_transport_need_not_say_when_a_request_leaves(self, world):
         class Mute:
@@ -4977,47 +4479,32 @@ class TestFetchAndRun:
         [result] = world.bot(transport=Mute()).run([A])
         assert result.attempts == 1 and result.requests[-1].url == A
 
-    def test_a_result_is_json_ready_and_honest(self, world):
-        world.web[A] = answer("# T", content_type="text/markdown", etag='"1"')
-        result = world.bot().fetch(A)
-        shown = json.loads(json.dumps(result.to_dict()))
-        assert shown["outcome"] == "fetched" and shown["at"] == "2026-05-23T00:00:00Z"
-        assert "body" not in shown and "headers" not in shown and shown["sha256"] == result.sha256
-        kinds = [request["kind"] for request in shown["requests"]]
-        assert kinds == ["blocklist", "robots", "target"]
-
-    def test_a_bug_of_a_transport_costs_one_target(self, world):
-        world.web.update({A: ZeroDivisionError("bug"), B: "x"})
-        results = {result.url: result for result in world.bot().run([A, B])}
-        assert results[A].outcome == "failed" and "bug" in results[A].reason and results[B].ok
-
-    @pytest.mark.parametrize(
-        "given", [None, 7, Answer("200", [], b""), Answer(200, None, b""), Answer(200, [], "text")]
+    @given(
+        "given",
+        ZeroDivisionError("bug"),
+        None,
+        7,
+        Answer("200", [], b""),
+        Answer(200, None, b""),
+        Answer(200, [], "text"),
     )
-    def test_what_is_no_answer_is_none(self, world, given):
+    def test_a_bug_of_a_transport_costs_one_target(self, world, given):
         class Odd:
             def send(self, request):
-                return given if request.url == A else world.send(request)
+                if request.url != A:
+                    return world.send(request)
+                if isinstance(given, Exception):
+                    raise given
+                return given
 
-        assert world.bot(transport=Odd()).fetch(A).outcome == "failed"
+        world.web[B] = "x"
+        done = outcomes(world.bot(transport=Odd(), max_wait=1e4).run([A, B]))
+        assert done == {A: "failed", B: "fetched"}
 
-    @given(
-        "options",
-        {"timeout": 0},
-        {"timeout": "1"},
-        {"max_wait": -1},
-        {"max_bytes": 0},
-        {"unreachable": "no"},
-        {"origin": "http://10.0.0.1"},
-        {"origin": "x"},
-        {"tag": "nobody"},
-        {"robots_mode": "x"},
-        {"robots2": "a b"},
-        {"max_wait": float("nan")},
-    )
-    def test_an_option_that_would_break_a_promise_is_a_value_error(self, world, options):
+    @given("name, value", *[(name, value) for name in NO_OPTIONS for value in NO_OPTIONS[name]])
+    def test_an_option_that_would_break_a_promise_is_a_value_error(self, world, name, value):
         with pytest.raises(ValueError):
-            world.bot(**options)
+            world.bot(**{name: value})
 
     def test_eight_threads_on_one_bot_are_one_bot(self, world):
         urls = [f"{A}{number}" for number in range(8)]
@@ -5049,11 +4536,6 @@ class TestFetchAndRun:
         seen = [bot.fetch(A + "in").outcome for result in bot.run([A, B])]
         assert seen == ["fetched", "fetched"]
 
-    def test_ai_input_no_is_said(self, world):
-        world.web.update({A: "x", ROBOTS: "User-agent: *\nContent-Signal: ai-input=no\n"})
-        result = world.bot().fetch(A)
-        assert result.no_ai_input and "ai-input=no" in " ".join(result.warnings)
-
     def test_a_long_run_is_as_fast_as_its_pace(self, world):
         hosts = [f"https://h{number}.test/" for number in range(9)]
         urls = [f"{host}{number}" for host in hosts for number in range(20)]
@@ -5061,12 +4543,6 @@ class TestFetchAndRun:
         done = list(world.bot(cache_dir=None).run(urls))
         assert {result.outcome for result in done} == {"fetched"}
         assert world.at - NOW <= 19 * 1.04  # and the margin of a server's clock
-
-    def test_a_retry_that_is_put_off_says_when_it_may_leave(self, world):
-        world.web.update({ROBOTS: SLOW, A: wr.TransportError("reset")})
-        result = world.bot(max_wait=0).fetch(A)
-        assert result.outcome == "deferred" and result.retry_at >= NOW + 600
-        assert "10 min" in result.reason
 
 
 # What a robots.txt of a walk says of us: what the paths begin with that it disallows, its delay.
