@@ -66,7 +66,7 @@ INTERNAL_NAMES = """
     CACHE_FORMAT CALL CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_LISTED_ENTRIES
     MAX_READ_BYTES MAX_XML_COUNTS PROGRESS_SECONDS PlainUnpickler ProcessRun ScenarioRun
     address_refusal default_cache_dir detect_identity entry_digest harness_bot
-    live_checks measured offline_checks parse_ask_answer parse_json resolve_url robots2_chain
+    live_checks measured offline_checks parse_ask_answer parse_json robots2_chain
     robots2_gate robots2_use scope_covers wire_url
 """.split()
 MODULE = Path(wr.__file__).resolve()
