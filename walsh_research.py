@@ -413,22 +413,7 @@ class BlocklistRejected(ValueError):
 
 
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
-# Durations and dates. Their expressions are strings, since `re` compiles them on first use.
-UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # 15 digits are exact as a float
-ISO_DURATION = (
-    "(?!.*[.,][0-9]+[A-Za-z].)"  # only the last number may have a fraction
-    "P(?=[0-9T])"
-    rf"(?:{UNIT_COUNT}W"
-    rf"|(?:{UNIT_COUNT}D)?"
-    rf"(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?"
-    r")"
-)
-# IMF-fixdate, RFC 850 and asctime (RFC 9110 5.6.7); `email.utils` accepts far more.
-HTTP_TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
-HTTP_DATE = (
-    rf"(?i)[a-z]+, [0-9]{{2}}(?: [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) {HTTP_TIME} GMT"
-    rf"|[a-z]+ [a-z]{{3}} [ 0-9][0-9] {HTTP_TIME} [0-9]{{4}}"
-)
+# Durations and dates.
 
 
 def utc_moment(unix_seconds: float) -> datetime:
@@ -457,17 +442,6 @@ def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
     return f"{text}Z"
 
 
-def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
-    """Seconds of a duration, by the first of the regular expressions that matches; else None."""
-    for form in forms:
-        found = re.fullmatch(form, text)
-        if found is not None:
-            numbers = [float(number.replace(",", ".")) for number in found.groups("0")]
-            # Every form has a group for each of these units.
-            return float(sum(map(operator.mul, numbers, (604800, 86400, 3600, 60, 1))))
-    return None
-
-
 def parse_duration(text: str) -> float:
     """Seconds (float) of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
@@ -476,20 +450,36 @@ def parse_duration(text: str) -> float:
     >>> parse_duration("PT1H30M")
     5400.0
     """
-    seconds = duration_seconds(text, [ISO_DURATION])
-    if seconds is None:
+    number = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # 15 digits are exact as a float
+    found = re.fullmatch(
+        "(?!.*[.,][0-9]+[A-Za-z].)"  # only the last number may have a fraction
+        "P(?=[0-9T])"
+        rf"(?:{number}W"
+        rf"|(?:{number}D)?"
+        rf"(?:T(?=[0-9])(?:{number}H)?(?:{number}M)?(?:{number}S)?)?"
+        r")",
+        text,
+    )
+    if found is None:
         raise ValueError(
             f"duration is {text[:80]!r}, "
             "want ISO 8601 such as PT6H, P1D or PT1H30M, without years and months"
         )
-    return seconds
+    counts = [float(count.replace(",", ".")) for count in found.groups("0")]
+    return float(sum(map(operator.mul, counts, (604800, 86400, 3600, 60, 1))))
 
 
 def parse_http_date(value: str, now: float) -> float | None:
     """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None for other text."""
     from email.utils import parsedate_tz
 
-    parts = re.fullmatch(HTTP_DATE, value) and parsedate_tz(value)
+    # IMF-fixdate, RFC 850 and asctime (RFC 9110 5.6.7); `parsedate_tz` alone accepts far more.
+    clock = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
+    form = (
+        rf"(?i)[a-z]+, [0-9]{{2}}(?: [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) {clock} GMT"
+        rf"|[a-z]+ [a-z]{{3}} [ 0-9][0-9] {clock} [0-9]{{4}}"
+    )
+    parts = re.fullmatch(form, value) and parsedate_tz(value)
     if not parts:
         return None
     year, month, day, hour, minute, second = parts[:6]
@@ -528,28 +518,11 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # The three forms of a URL (de-duplication key, throttle key, wire form), and public addresses.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986, appendix B; matches any text.
-REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
-# Userinfo, host, port.
-AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
-# A URL without its scheme.
-BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")
-ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
-# White space, " < > \ ^ ` { | } and everything beyond ASCII; a stray % is not encoded.
-UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
 IDNA_DOTS = "[.\u3002\uff0e\uff61]"
-IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
 # The first 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
 IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
-# The opening of a URL, or of a URL in its path or query, unless just a host and a port follow:
-# then a userinfo may follow. A password may contain a slash.
-DOUBTFUL_OPENING = lazy_re(
-    r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
-    r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
-    r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
-)
 # Characters that show as nothing or as a blank, though `isprintable` accepts them.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
@@ -599,7 +572,14 @@ def mask_credentials(text_url: str) -> str:
         return text_url
     start = 0
     if re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//", text_url):
-        opening = DOUBTFUL_OPENING.search(text_url, 0, hidden.end())
+        # The first opening of a URL, also of one in a path or a query, that is followed by more
+        # than a host and a port: a userinfo, whose password may contain a slash.
+        opening = re.search(
+            r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
+            r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
+            r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))",
+            text_url[: hidden.end()],
+        )
         if opening is None:
             return text_url
         start = opening.end()
@@ -620,7 +600,7 @@ def ipv4_part(text: str) -> int:
 
 def ipv4_literal(host: str) -> str | None:
     """The dotted IPv4 address that `inet_aton` and browsers read in a host of numbers, or None."""
-    if not IPV4_NUMBERS.fullmatch(host):
+    if not re.fullmatch(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}", host):
         return None
     try:
         *octets, rest = map(ipv4_part, host.split("."))
@@ -659,7 +639,7 @@ def normalize_host(host: str) -> str:
     if not name.isascii():
         name = idna_name(name, host)
     name = name.lower().removesuffix(".")
-    if not ASCII_HOST.fullmatch(name):
+    if not re.fullmatch(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", name):
         raise not_wanted("host", host, "at most 63 letters, digits or hyphens a label, 253 in all")
     if not ENDS_IN_NUMBER.search(name):
         return name
@@ -710,8 +690,10 @@ def idna_name(name: str, host: str) -> str:
 
 
 def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each with its delimiter, or ""."""
-    found = next(REFERENCE.finditer(reference))
+    """Scheme, authority, path, query and fragment of any text, each with its delimiter, or ""."""
+    # RFC 3986, appendix B.
+    form = r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?"
+    found = next(re.finditer(form, reference))
     return list(found.groups(""))
 
 
@@ -730,11 +712,13 @@ def split_url(url: str) -> UrlParts:
             "want no control characters and no lone surrogates"
         )
     scheme, authority, path, query, _ = split_reference(url)
-    match = AUTHORITY.fullmatch(authority)
+    # Userinfo, host, port.
+    match = re.fullmatch(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?", authority)
     is_http = scheme.lower() in ("http:", "https:")
     if not is_http or match is None or not 0 < int(match[3] or 80) < 65536:
         wanted = "http(s)://host or http(s)://host:port, the port from 1 to 65535"
-        if BARE_NAME.fullmatch(url) and mask_credentials(url) == url:
+        is_bare_name = re.fullmatch(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?", url)
+        if is_bare_name and mask_credentials(url) == url:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
@@ -765,8 +749,6 @@ def url_origin(parts: UrlParts) -> str:
 
 def resolve_dot_segments(path: str) -> str:
     """The path without dot segments (RFC 3986 5.2.4); servers and browsers read `%2e` as a dot."""
-    if "/." not in f"/{path}" and "%2" not in path:  # nearly all paths
-        return path
     kept: list[str] = []
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
@@ -791,7 +773,8 @@ def wire_url(url: str) -> str:
     if parts.userinfo is not None:
         raise ValueError("URL has credentials before its @, want none")
     target = resolve_dot_segments(parts.path or "/") + parts.query
-    wire = url_origin(parts) + UNSAFE_IN_URL.sub(percent_encode, target)
+    # White space, " < > \ ^ ` { | } and everything beyond ASCII; a stray % is not encoded.
+    wire = url_origin(parts) + re.sub(r"[^!#-;=?-\[\]_a-z~]+", percent_encode, target)
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(
             f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}"
@@ -1020,19 +1003,6 @@ def robots_lines(text: str) -> Iterator[RobotsLine]:
         yield field, value.strip(), is_exact, number
 
 
-def robots_means_us(value: str, token: str, wanted: str) -> bool:
-    """Whether a User-agent value that does not literally name us probably means us.
-
-    The name may be followed by a version, a star or words, or stand in a whole User-Agent string.
-    >>> [robots_means_us(value, "walsh-research", "*") for value in ("Walsh/1.2", "* all", "*bot")]
-    [True, True, False]
-    """
-    if re.match(r"\*(?![\w-])", value):
-        return wanted == "*"
-    products = (found[0] for found in re.finditer(r"[\w-]+", value.lower()))
-    return token.startswith(next(products, " ")) or token in products
-
-
 def robots_is_name(value: str, token: str) -> bool:
     """Whether a User-agent value literally names the product, or is `*`. Spec 9.1.3."""
     return value == "*" or (value != "" and token.startswith(value.lower()))
@@ -1045,39 +1015,64 @@ def robots_group(lines: Iterable[RobotsLine], token: str) -> str | None:
     return max(names, key=lambda name: len(name.strip("*")), default=None)  # R2a
 
 
+def robots_agent(value: str, is_exact: bool, token: str, selected: str) -> str:
+    """What a User-agent line says: "selected", a group's name, "meant", probably us, or "other".
+
+    A value that probably means us has a version, a star or words behind the name, or is a whole
+    User-Agent string.
+    >>> values = ["*", "Walsh/1.2", "* all", "*bot"]
+    >>> [robots_agent(value, True, "walsh-research", "*") for value in values]
+    ['selected', 'meant', 'meant', 'other']
+    """
+    if is_exact and robots_is_name(value, token):
+        return "selected" if value.lower() == selected else "other"
+    if re.match(r"\*(?![\w-])", value):
+        is_meant = selected == "*"
+    else:
+        words = (found[0] for found in re.finditer(r"[\w-]+", value.lower()))
+        is_meant = token.startswith(next(words, " ")) or token in words
+    return "meant" if is_meant else "other"
+
+
+def robots_agents(
+    lines: Iterable[RobotsLine], token: str, selected: str, is_literal: bool
+) -> Iterator[set[str]]:
+    """For each line, what the User-agent lines of its group say, by `robots_agent`. Spec 9.1.2.
+
+    A rule line ends the list of agents: the next User-agent line begins a new group. The literal
+    reading skips misspelt lines; the other reading takes them as their author probably meant them.
+    """
+    agents: set[str] = set()
+    is_list_open = False
+    for field, value, is_exact, _ in lines:
+        if is_exact or not is_literal:
+            if field == "user-agent":
+                known = agents if is_list_open else set()
+                agents = known | {robots_agent(value, is_exact, token, selected)}
+            if field != "content-signal":
+                is_list_open = field == "user-agent"
+        yield agents
+
+
 def robots_binding(
-    lines: Iterable[RobotsLine], token: str, group: str | None
+    lines: Sequence[RobotsLine], token: str, group: str | None
 ) -> Iterator[tuple[RobotsLine, bool]]:
     """The lines that bind us, each with whether it overrides every Allow. Spec 9.1.2.
 
-    R2c: a User-agent line that does not literally name us may be meant for us. The lines behind
-    such a line, except Allow, bind us beside those of the selected group.
+    R2c: the lines behind a User-agent line that is probably meant for us, except Allow, bind us
+    beside those of the selected group. An Allow binds us where both readings count it to the
+    selected group, and neither to a group that is meant for us.
     """
-    wanted = (group or "*").lower()
-    # `is_ours`: the next lines are ours when read literally; `is_ours_in_both`: in both readings;
-    # `is_meant`: only as probably meant. `is_closed`, `is_closed_as_meant`: a rule has ended the
-    # list of agents, so the next User-agent line begins a new group, in one reading or the other.
-    is_ours = is_ours_in_both = is_meant = is_closed = is_closed_as_meant = False
-    for line in lines:
-        field, value, is_exact, _ = line
-        if field == "user-agent":
-            is_name = is_exact and robots_is_name(value, token)
-            is_selected = is_name and value.lower() == wanted
-            means_us = not is_name and robots_means_us(value, token, wanted)
-            is_ours = is_selected or (is_ours and not (is_closed and is_exact))
-            is_ours_in_both = is_selected or (is_ours_in_both and not is_closed_as_meant)
-            is_meant = means_us or (is_meant and not is_closed_as_meant)
-            is_closed = is_closed and not is_exact
-            is_closed_as_meant = False
-            continue
-        if field != "content-signal":
-            is_closed = is_closed or is_exact
-            is_closed_as_meant = True
+    selected = (group or "*").lower()
+    literal = robots_agents(lines, token, selected, is_literal=True)
+    as_meant = robots_agents(lines, token, selected, is_literal=False)
+    for line, agents, meant_agents in zip(lines, literal, as_meant):
+        field, _, is_exact, _ = line
+        is_meant = "meant" in meant_agents
+        binds = "selected" in agents or is_meant  # R2c
         if field == "allow":
-            binds = is_ours_in_both and not is_meant and is_exact  # R2c
-        else:
-            binds = is_ours or is_meant  # R2c
-        if binds:
+            binds = is_exact and "selected" in agents & meant_agents and not is_meant  # R2c
+        if binds and field != "user-agent":
             yield line, is_meant
 
 
@@ -1144,30 +1139,31 @@ def robots_forms(value: str, is_allow: bool) -> Iterable[str]:
     return {form, robots_octets(form, ROBOTS_RESERVED)}  # R2c
 
 
-def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a rule covers; -1 where the rule does not match. Spec 9.1.4.
+def robots_match_lengths(form: str, path: str) -> tuple[int, int] | None:
+    """How many octets of `path` a rule covers, at least and at most; None for no match. Spec 9.1.4.
 
-    The caller has checked that `path` begins with the part of the rule before its first `*`, and
-    has added a `$` to `path`, so that a `$` at the end of a rule is a plain character, which is not
-    counted. A `*` counts the octets that it matches, in its longest or its shortest expansion.
-    >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
-    [5, 3]
+    The caller has checked that `path` begins with the part of the rule before its first `*` or its
+    final `$`. A `*` counts the octets that it matches; a final `$` counts nothing.
+    >>> robots_match_lengths("/a*b", "/abxbx"), robots_match_lengths("/a$", "/ab")
+    ((3, 5), None)
     """
-    first, *pieces = form.split("*")
+    first, *pieces = form.removesuffix("$").split("*")
     # Pieces never overlap. Each is found at its leftmost place, which leaves the most room for the
     # pieces behind it.
-    end = len(first)
+    shortest = longest = len(first)
     for piece in pieces:
-        start = path.find(piece, end)
+        start = path.find(piece, shortest)
         if start < 0:
-            return -1
-        end = start + len(piece)
-    if pieces and is_longest:  # only the place of the last piece decides the length
-        end = path.rfind(pieces[-1]) + len(pieces[-1])
-    return min(end, len(path) - 1)
+            return None
+        shortest = start + len(piece)
+        longest = path.rfind(piece) + len(piece)  # only the place of the last piece decides
+    if not form.endswith("$"):
+        return shortest, longest
+    return (longest, longest) if longest == len(path) else None
 
 
-# A form of a rule up to its first `*`, the form, the rule, and whether it overrides every Allow.
+# A form of a rule up to its first `*` or its final `$`, the form, the rule, and whether it overrides
+# every Allow.
 RobotsRow = tuple[str, str, Rule, bool]
 
 
@@ -1210,7 +1206,8 @@ class RobotsTxt(NamedTuple):
                 rule = Rule(field == "allow", value, number)
                 rules.append(rule)
                 for form in robots_forms(value, rule.allow):
-                    rows.append((form.partition("*")[0], form, rule, is_final))
+                    beginning = form.removesuffix("$").partition("*")[0]
+                    rows.append((beginning, form, rule, is_final))
         # ours: a file may have 32,000 such lines, of which `discover` would list each
         sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), 1000)
         return cls(
@@ -1237,7 +1234,6 @@ class RobotsTxt(NamedTuple):
         path = robots_target(target)
         if path == "/robots.txt":
             return None  # always allowed (RFC 9309 2.2.2)
-        path += "$"
         octets_left = 2**26  # ours: octets compared by wildcard rules, which take a second at worst
         matches = []
         # R2c: a Disallow also holds where it matches with every escape in rule and path decoded.
@@ -1247,12 +1243,13 @@ class RobotsTxt(NamedTuple):
                     continue
                 octets_left -= len(spelling) * (1 + len(form) // 64)
                 if octets_left < 0 and "*" in form:  # R2c: too slow to match: a Disallow holds
-                    covered = -1 if rule.allow else len(path)
+                    lengths = None if rule.allow else (0, len(path) + 1)
                 else:
-                    covered = robots_match_length(form, spelling, is_longest=not rule.allow)  # R2c
-                if covered >= 0 and is_final:
-                    covered = len(path)  # R2c: longer than any Allow
-                if covered >= 0:
+                    lengths = robots_match_lengths(form, spelling)
+                if lengths:
+                    covered = min(lengths) if rule.allow else max(lengths)  # R2c
+                    if is_final:
+                        covered = len(path) + 1  # R2c: longer than any Allow
                     # R2b: of equally long matches an Allow decides, else the first rule.
                     matches.append((covered, rule.allow, -rule.line, rule))  # R2b
         return max(matches)[3] if matches else None  # R2b: the longest
