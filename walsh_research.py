@@ -933,11 +933,6 @@ ROBOTS_LINE = lazy_re(
     rf"|(?:allow|crawl-delay|content-signal)(?={ROBOTS_BLANKS}:)))"
     rf"({ROBOTS_BLANKS}:|[^\S\n]+(?=[^\s#]+{ROBOTS_BLANKS}(?:[\n#]|\Z)))([^\n#]*)"
 )
-ROBOTS_SITEMAP_LINE = lazy_re(
-    rf"{ROBOTS_LINE_START}site-?map{ROBOTS_BLANKS}:{ROBOTS_BLANKS}(https?://[^\s#]+)"
-)
-# Octets that are no UTF-8, as `surrogateescape` decodes them, percent-encoded.
-ROBOTS_UNDECODED = {0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)}
 # An octet that must be encoded, or an escape.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$](?:(?<=%)[0-9A-Fa-f]{2})?")
 # RFC 3986 2.2, except `*` and `$`, which are operators of rules, and `#`, which ends rule and path.
@@ -974,7 +969,8 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     undecoded = len(body) - len(text.encode("utf-8", "ignore"))
     is_text = "\0" not in text and undecoded * 3 <= len(body)
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    text = "\n" + text.translate(ROBOTS_UNDECODED)
+    # Octets that are no UTF-8, as `surrogateescape` has decoded them.
+    text = "\n" + text.translate({0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)})
     if next_octet not in b"\r\n":
         # R2c: the last line was cut off. It is removed if it might allow more or end a group, else
         # an escape or a `$` at its end, which may be incomplete.
@@ -1208,8 +1204,9 @@ class RobotsTxt(NamedTuple):
                 for form in robots_forms(value, rule.allow):
                     beginning = form.removesuffix("$").partition("*")[0]
                     rows.append((beginning, form, rule, is_final))
+        sitemap = rf"{ROBOTS_LINE_START}site-?map{ROBOTS_BLANKS}:{ROBOTS_BLANKS}(https?://[^\s#]+)"
         # ours: a file may have 32,000 such lines, of which `discover` would list each
-        sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), 1000)
+        sitemaps = islice(re.finditer(sitemap, text), 1000)
         return cls(
             group=group,
             rules=rules,
@@ -1312,44 +1309,30 @@ def parse_json(body: bytes, what: str) -> Any:
 
 
 # 6b. Patterns are compiled by `re`, which reads some rare ones differently from ECMA 262.
-# An escape or a class is matched to be left as it is: a `$` in either is a plain character.
-PATTERN_PART = lazy_re(r"(?s)\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])")
-
-
-def python_part(found: re.Match[str]) -> str:
-    """A part of a pattern in the syntax of `re`."""
-    return {"$": r"\Z", "(?<": "(?P<"}.get(found[0], found[0])
-
-
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
     """A pattern of a schema. Raises ValueError where it is malformed, or unknown to `re`."""
-    import warnings
-
+    # An escape or a class is matched to be left as it is: a `$` in either is a plain character.
+    parts = r"(?s)\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])"
+    translated = {"$": r"\Z", "(?<": "(?P<"}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as the FutureWarning about `[[`
-            return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
+        in_python = re.sub(parts, lambda found: translated.get(found[0], found[0]), source)
+        return re.compile(in_python, re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise ValueError(f"pattern {brief_value(source)}: {error}") from None
 
 
 # 6c. JSON values: types, comparison, and text for messages.
 JsonObject = dict[str, Any]
-OBJECT = (dict,)
-ARRAY = (list,)
-TEXT = (str,)
-NUMBER = (int, float)
 TYPES = {
-    "object": OBJECT,
-    "array": ARRAY,
-    "string": TEXT,
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
     "boolean": (bool,),
     "null": (type(None),),
     "integer": (int,),
-    "number": NUMBER,
+    "number": (int, float),
 }
-ANY = tuple(itertools.chain(*TYPES.values()))
 BRIEF = reprlib.Repr()
 BRIEF.maxlevel = 2
 BRIEF.maxstring = 60
@@ -1373,7 +1356,7 @@ def json_key(value: Any) -> Any:
         return frozenset(zip(value, map(json_key, value.values())))
     if isinstance(value, list):
         return tuple(map(json_key, value))
-    if type(value) in NUMBER and value % 1 == 0:
+    if type(value) in TYPES["number"] and value % 1 == 0:
         return b"%x" % int(value)
     return value
 
@@ -1398,20 +1381,17 @@ def is_as_short(most: int, value: Any) -> bool:
 
 def is_match(pattern: str, text: str) -> bool:
     if len(text) > MAX_MATCHED_TEXT:
-        raise violation(f"{len(text)} characters", MAX_MATCHED_TEXT)
+        raise violation("pattern", f"{len(text)} characters", MAX_MATCHED_TEXT)
     return compile_pattern(pattern).search(text) is not None
 
 
-def pointer_part(name: str | int) -> str:
-    return str(name).replace("~", "~0").replace("/", "~1")
+def violation(keyword: str, found: Any, wanted: Any) -> SchemaViolation:
+    """A SchemaViolation of the value at hand; `Schema.check_member` adds where that stands."""
+    message = f"{brief_value(found)}, want {brief_value(wanted)}"
+    return SchemaViolation("", keyword, message)
 
 
-def violation(found: Any, wanted: Any) -> SchemaViolation:
-    """A SchemaViolation to which `Schema.check` adds keyword and pointer."""
-    return SchemaViolation("", "", f"{brief_value(found)}, want {brief_value(wanted)}")
-
-
-def require(is_met: bool, found: Any, wanted: object) -> None:
+def require(is_met: object, found: Any, wanted: object) -> None:
     """Raise ValueError unless `is_met`, a condition on the value of a keyword."""
     if not is_met:
         raise ValueError(f"{brief_value(found)}, want {wanted}")
@@ -1419,58 +1399,46 @@ def require(is_met: bool, found: Any, wanted: object) -> None:
 
 # 6d. Schemas.
 class Schema:
-    """A compiled schema: a list of checks, one for each keyword that asserts something.
+    """A schema whose keywords have all been read.
 
-    All schemas of a document share `targets`, the schemas that a $ref can name, by that name. The
-    value of a name is None until its schema has been read.
+    `read` has the value of each keyword, in the form that the keyword's check takes.
     """
 
     def __init__(self, parent: Schema | None, words: Any) -> None:
         """Raises ValueError where the schema is malformed, or uses an unimplemented assertion."""
-        self.targets: dict[str, Schema | None] = parent.targets if parent else {"#": self}
         self.words = words
-        self.checks: list[tuple[str, tuple[type, ...], Callable[[Any], bool]]] = []
+        self.root: Schema = parent.root if parent else self
+        self.read: dict[str, Any] = {}
         if isinstance(words, bool):
             return
-        for keyword, value in self.read("object", words).items():
-            if keyword not in KEYWORDS:
-                continue
-            types, kind, check = KEYWORDS[keyword]
+        for keyword, value in typed("object", words).items():
             try:
-                self.checks.append((keyword, types, partial(check, self.read(kind, value))))
+                require(keyword not in NOT_IMPLEMENTED, value, "a schema without this keyword")
+                if keyword in KEYWORDS:
+                    kind = KEYWORDS[keyword][1]
+                    self.read[keyword] = kind(self, value) if callable(kind) else typed(kind, value)
             except ValueError as error:
                 raise ValueError(f"{keyword}: {error}") from None
 
-    def read(self, kind: Any, value: Any) -> Any:
-        """The value of a keyword in the form that its check takes.
-
-        `kind` is the name of a type, a list with the kind of each item, or a function. Raises
-        ValueError for a value of another kind.
-        """
-        if callable(kind):
-            return kind(self, value)
-        if isinstance(kind, list):
-            return [self.read(kind[0], item) for item in self.read("array", value)]
-        require(has_type([kind], value), value, kind)
-        return value
-
-    def check(self, value: Any, *steps: str | int) -> bool:
-        """Return True where the value holds, else raise SchemaViolation.
-
-        `steps` are the names or indexes that lead from the caller's value to this one.
-        """
-        keyword = ""  # stays empty for a schema that is false: the caller names its own keyword
-        try:
-            if self.words is False or type(value) not in ANY:
-                raise violation(value, self.words)
-            for keyword, types, check in self.checks:
-                if type(value) in types and not check(value):
-                    raise violation(value, self.words[keyword])
-        except SchemaViolation as found:
-            found.keyword = found.keyword or keyword
-            found.pointer = "/".join(["", *map(pointer_part, steps)]) + found.pointer
-            raise
+    def check(self, value: Any) -> bool:
+        """Return True where the value holds, else raise SchemaViolation."""
+        if self.words is False:
+            raise violation("false", value, self.words)
+        for keyword, read in self.read.items():
+            about, _, check = KEYWORDS[keyword]
+            is_about = about is ANY or type(value) in TYPES[about]
+            if is_about and not check(read, value):
+                raise violation(keyword, value, self.words[keyword])
         return True
+
+    def check_member(self, value: Any, step: str | int) -> bool:
+        """As `check`, of the member of an object or the item of an array that `step` names."""
+        try:
+            return self.check(value[step])
+        except SchemaViolation as found:
+            name = str(step).replace("~", "~0").replace("/", "~1")
+            found.pointer = f"/{name}{found.pointer}"
+            raise
 
     def holds(self, value: Any) -> bool:
         try:
@@ -1479,133 +1447,123 @@ class Schema:
             return False
 
 
-# These functions read the value of a keyword that is not just of one type. Each returns the value
-# in the form that the check of the keyword takes, and raises ValueError where it is malformed.
-def type_names(schema: Schema, value: Any) -> Any:
-    names = [value] if isinstance(value, str) else schema.read(["string"], value)
-    require(names != [] and TYPES.keys() >= set(names), value, ", ".join(TYPES))
-    return names
-
-
-def count(schema: Schema, value: Any) -> Any:
-    require(schema.read("integer", value) >= 0, value, "0 or more")
+# These functions read the value of a keyword, where that is not just of one type: they return the
+# form that its check takes, and raise ValueError for a malformed value.
+def typed(kind: str, value: Any) -> Any:
+    require(has_type([kind], value), value, kind)
     return value
 
 
+def count(schema: Schema, value: Any) -> Any:
+    require(typed("integer", value) >= 0, value, "0 or more")
+    return value
+
+
+def names(schema: Schema, value: Any) -> Any:
+    return [typed("string", name) for name in typed("array", value)]
+
+
+def type_names(schema: Schema, value: Any) -> Any:
+    found = names(schema, [value] if isinstance(value, str) else value)
+    require(found and TYPES.keys() >= set(found), value, ", ".join(TYPES))
+    return found
+
+
 def pattern(schema: Schema, value: Any) -> Any:
-    compile_pattern(schema.read("string", value))
+    compile_pattern(typed("string", value))
     return value
 
 
 def parts(schema: Schema, value: Any) -> Any:
-    require(value != [], value, "at least one schema")
-    return schema.read([Schema], value)
+    require(typed("array", value), value, "at least one schema")
+    return [Schema(schema, words) for words in value]
 
 
 def named_parts(schema: Schema, value: Any) -> Any:
-    return {name: Schema(schema, words) for name, words in schema.read("object", value).items()}
+    return {name: Schema(schema, words) for name, words in typed("object", value).items()}
 
 
 def pattern_parts(schema: Schema, value: Any) -> Any:
-    for source in schema.read("object", value):
-        compile_pattern(source)
-    return named_parts(schema, value)
-
-
-def other_part(schema: Schema, value: Any) -> Any:
-    """The names and patterns of the keywords beside additionalProperties, and its own schema."""
-    words = schema.words
-    beside = words.get("properties", ()), words.get("patternProperties", ())
-    return *beside, Schema(schema, value)
-
-
-def definitions(schema: Schema, value: Any) -> Any:
-    at_root(schema, value)
-    for name, part in named_parts(schema, value).items():
-        schema.targets[f"#/$defs/{pointer_part(name)}"] = part
+    return {pattern(schema, name): part for name, part in named_parts(schema, value).items()}
 
 
 def reference(schema: Schema, value: Any) -> Any:
-    from urllib.parse import unquote
-
-    place = unquote(schema.read("string", value))
-    schema.targets.setdefault(place, None)  # the schema may not have been read yet
-    return lambda instance: cast(Schema, schema.targets[place]).check(instance)
+    names = typed("object", schema.root.words.get("$defs", {}))
+    require(value in ["#", *(f"#/$defs/{name}" for name in names)], value, "# or #/$defs/NAME")
+    return schema.root, value
 
 
-def at_root(schema: Schema, value: Any) -> Any:
-    require(schema.targets["#"] is schema, value, "this keyword at the root only")
-
-
-def draft(schema: Schema, value: Any) -> Any:
-    wanted = "https://json-schema.org/draft/2020-12/schema"
-    require(value in (wanted, f"{wanted}#"), value, wanted)
-
-
-def never(schema: Schema, value: Any) -> Any:
-    require(False, value, "a schema without this keyword, which is not implemented")
+# These functions are the checks of keywords that take more than an expression.
+def hold_target(read: Any, value: Any) -> bool:
+    root, place = read
+    target = root if place == "#" else root.read["$defs"][place[len("#/$defs/") :]]
+    return cast(Schema, target).check(value)
 
 
 def hold_matching(parts: dict[str, Schema], value: JsonObject) -> bool:
     for source, part in parts.items():
         for name in value:
             if is_match(source, name):
-                part.check(value[name], name)
+                part.check_member(value, name)
     return True
 
 
 def hold_others(read: Any, value: JsonObject) -> bool:
-    names, patterns, part = read
+    """The members that neither `properties` nor `patternProperties` beside the keyword covers."""
+    beside, part = read
     for name in value:
-        if name not in names and not any(is_match(source, name) for source in patterns):
-            part.check(value[name], name)
+        is_named = name in beside.get("properties", ())
+        if not is_named and not any(is_match(s, name) for s in beside.get("patternProperties", ())):
+            part.check_member(value, name)
     return True
 
 
-# For each keyword: the types of values to which the keyword applies; the kind of its own value, as
-# `Schema.read` takes it; and its check, a function of its own value and of a value of the instance.
-# Keywords that are not listed, such as `format` and `title`, assert nothing.
+ANY = None  # the keyword is about values of every type
+# For each keyword: the type of values that it is about; the type of its own value, or the function
+# that reads that; and its check, a function of its own value and of a value of the instance.
+# Other keywords, such as `format` and `title`, assert nothing.
 KEYWORDS: dict[str, Any] = {
     "type": (ANY, type_names, has_type),
     "enum": (ANY, "array", is_among),
     "const": (ANY, lambda schema, value: [value], is_among),
-    "minimum": (NUMBER, "number", operator.le),
-    "maximum": (NUMBER, "number", operator.ge),
-    "minLength": (TEXT, count, is_as_long),
-    "maxLength": (TEXT, count, is_as_short),
-    "pattern": (TEXT, pattern, is_match),
+    "minimum": ("number", "number", operator.le),
+    "maximum": ("number", "number", operator.ge),
+    "minLength": ("string", count, is_as_long),
+    "maxLength": ("string", count, is_as_short),
+    "pattern": ("string", pattern, is_match),
     "items": (
-        ARRAY,
+        "array",
         Schema,
-        lambda part, items: all(part.check(item, number) for number, item in enumerate(items)),
+        lambda part, items: all(part.check_member(items, n) for n in range(len(items))),
     ),
-    "minItems": (ARRAY, count, is_as_long),
-    "maxItems": (ARRAY, count, is_as_short),
+    "minItems": ("array", count, is_as_long),
+    "maxItems": ("array", count, is_as_short),
     "uniqueItems": (
-        ARRAY,
+        "array",
         "boolean",
         lambda is_wanted, items: not is_wanted or len(set(map(json_key, items))) == len(items),
     ),
     "properties": (
-        OBJECT,
+        "object",
         named_parts,
-        lambda parts, value: all(parts[n].check(value[n], n) for n in parts if n in value),
+        lambda parts, value: all(parts[n].check_member(value, n) for n in parts if n in value),
     ),
-    "patternProperties": (OBJECT, pattern_parts, hold_matching),
-    "additionalProperties": (OBJECT, other_part, hold_others),
-    "required": (OBJECT, ["string"], lambda names, value: all(name in value for name in names)),
+    "patternProperties": ("object", pattern_parts, hold_matching),
+    "additionalProperties": (
+        "object",
+        lambda schema, value: (schema.words, Schema(schema, value)),
+        hold_others,
+    ),
+    "required": ("object", names, lambda names, value: value.keys() >= set(names)),
     "allOf": (ANY, parts, lambda parts, value: all(part.check(value) for part in parts)),
     "anyOf": (ANY, parts, lambda parts, value: any(part.holds(value) for part in parts)),
     "oneOf": (ANY, parts, lambda parts, value: sum(part.holds(value) for part in parts) == 1),
     "not": (ANY, Schema, lambda part, value: not part.holds(value)),
-    "$ref": (ANY, reference, lambda check_target, value: check_target(value)),
-    # These assert nothing of a value.
-    "$defs": ((), definitions, bool),
-    "$id": ((), at_root, bool),
-    "$schema": ((), draft, bool),
+    "$ref": (ANY, reference, hold_target),
+    "$defs": (ANY, named_parts, lambda parts, value: True),
 }
 # The other assertions of Draft 2020-12. A schema with one of these is refused.
-NOT_IMPLEMENTED = (
+NOT_IMPLEMENTED = {
     "exclusiveMinimum",
     "exclusiveMaximum",
     "multipleOf",
@@ -1624,8 +1582,7 @@ NOT_IMPLEMENTED = (
     "unevaluatedItems",
     "unevaluatedProperties",
     "$dynamicRef",
-)
-KEYWORDS.update(dict.fromkeys(NOT_IMPLEMENTED, ((), never, bool)))
+}
 
 
 def compile_schema(words: Any) -> Schema:
@@ -1634,12 +1591,9 @@ def compile_schema(words: Any) -> Schema:
     Raises UnsupportedSchema where it is malformed, or uses an unimplemented assertion.
     """
     try:
-        root = Schema(None, words)
-        unknown = [place for place, schema in root.targets.items() if schema is None]
-        require(not unknown, unknown, "# or #/$defs/NAME of a definition")
+        return Schema(None, words)
     except (ValueError, RecursionError) as error:
         raise UnsupportedSchema(f"the schema is malformed, or not implemented: {error}") from None
-    return root
 
 
 def parse_schema(body: bytes) -> JsonObject:
@@ -1669,24 +1623,19 @@ def validate(instance: Any, schema: Any) -> None:
         message = "/: $ref: leads back to itself, or the document is nested too deeply"
         raise SchemaViolation("", "$ref", message) from None
     except SchemaViolation as found:
-        keyword = found.keyword or "false"
-        message = f"{printable(found.pointer) or '/'}: {keyword}: {found}"
-        raise SchemaViolation(found.pointer, keyword, message) from None
+        message = f"{printable(found.pointer) or '/'}: {found.keyword}: {found}"
+        raise SchemaViolation(found.pointer, found.keyword, message) from None
 
 
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which hosts it covers. An entry may be pasted from a mail; every
 # host in its text is blocked, so that no opt-out is lost.
-# A dot in brackets, written so that a mail program makes no link, and the dots of IDNA.
-ODD_DOT = lazy_re(r"(?i)[\[({](?:\.|dot)[\])}]|[\u3002\uff0e\uff61]")
 # A host in the text of an entry in which `entry_character` has replaced what is part of no host.
 LABEL = r"[^\x00-,./:-@\[-^`{-\x7f\s]+"
 NAME_IN_ENTRY = lazy_re(rf"{LABEL}(?:\.{LABEL})*")
-IPV6_IN_ENTRY = lazy_re(r"(?<![\w.:])[\w.]*:[\w.]*:[\w.:]*")
 # Characters that may stand inside a label though they are no letters (RFC 5892, A.3 to A.7). At the
 # beginning or the end of a name they are bullets, dashes or emphasis.
 MARKS_IN_LABEL = "-_\xb7\u0375\u05f3\u05f4\u30fb"
-PORT = lazy_re(r":[0-9]*\Z")
 
 
 class BlockedDomain(NamedTuple):
@@ -1733,7 +1682,7 @@ def blocklist_key(host: str) -> str:
         with suppress(ValueError):
             return normalize_host(f"[{host.strip('[').partition(']')[0]}]")
         return ""
-    name = PORT.sub("", host.lower()).lstrip("*.").rstrip(".\u3002\uff0e\uff61")
+    name = re.sub(r":[0-9]*\Z", "", host.lower()).lstrip("*.").rstrip(".\u3002\uff0e\uff61")
     if "xn--" in name or not name.isascii():
         name = ".".join(map(label_key, re.split(IDNA_DOTS, name)))
     return ipv4_literal(name) or name
@@ -1757,11 +1706,14 @@ def entry_keys(entry: str) -> list[str]:
     """
     from urllib.parse import unquote
 
-    text = ODD_DOT.sub(".", unquote(entry))
+    # A dot in brackets, written so that a mail program makes no link, and the dots of IDNA.
+    odd_dot = r"(?i)[\[({](?:\.|dot)[\])}]|[\u3002\uff0e\uff61]"
+    text = re.sub(odd_dot, ".", unquote(entry))
     if not text.isascii():
         text = "".join(map(entry_character, text))
     hosts = [entry]  # the whole entry may be a single label, or have a symbol in it
-    hosts += [f"[{address}]" for address in IPV6_IN_ENTRY.findall(text)]
+    addresses = re.findall(r"(?<![\w.:])[\w.]*:[\w.]*:[\w.:]*", text)  # IPv6
+    hosts += [f"[{address}]" for address in addresses]
     for name in NAME_IN_ENTRY.findall(text):
         name = name.strip(MARKS_IN_LABEL)
         if "." in name:
@@ -1780,14 +1732,11 @@ def refresh_of(document: dict[str, Any], warnings: list[str]) -> float:
     """Seconds of the document's `refresh`; those of BLOCKLIST_REFRESH where it is malformed."""
     refresh = document.get("refresh", BLOCKLIST_REFRESH)
     try:
-        return refresh_within_bounds(parse_duration(refresh))
+        seconds = parse_duration(refresh)
     except (TypeError, ValueError):
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
-        return parse_duration(BLOCKLIST_REFRESH)
-
-
-def refresh_within_bounds(seconds: float) -> float:
-    """Ours: at least five minutes, to spare the origin; at most a week, to learn of opt-outs."""
+        seconds = parse_duration(BLOCKLIST_REFRESH)
+    # ours: at least five minutes, to spare the origin; at most a week, to learn of opt-outs
     return float(min(max(seconds, 300), 604800))
 
 
