@@ -420,7 +420,7 @@ def utc_moment(unix_seconds: float) -> datetime:
     """The instant in UTC, rounded down to the second, within the years 1 to 9999."""
     from datetime import datetime, timedelta
 
-    # From the first second of the year 1 to the last of 9999, which ISO 8601 writes in four digits.
+    # `datetime` and ISO 8601's years of four digits end with the last second of 9999.
     kept = max(-62135596800, min(unix_seconds, 253402300799))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
 
@@ -483,7 +483,7 @@ def parse_http_date(value: str, now: float) -> float | None:
     if not parts:
         return None
     year, month, day, hour, minute, second = parts[:6]
-    if "-" in value:  # RFC 850: a year of two digits is at most 50 years ahead
+    if "-" in value:  # RFC 850: a year of two digits is never more than 50 years ahead
         latest_year = utc_moment(max(0.0, now)).year + 50
         year = latest_year - (latest_year - year) % 100
     epoch = utc_moment(0.0)
@@ -491,7 +491,9 @@ def parse_http_date(value: str, now: float) -> float | None:
         moment = epoch.replace(year, month, day, hour, minute)
     except ValueError:  # 30 February
         return None
-    return (moment - epoch).total_seconds() + second if second <= 60 else None  # a leap second
+    if second > 60:  # 60 is a leap second
+        return None
+    return (moment - epoch).total_seconds() + second
 
 
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
@@ -572,8 +574,8 @@ def mask_credentials(text_url: str) -> str:
         return text_url
     start = 0
     if re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//", text_url):
-        # The first opening of a URL, also of one in a path or a query, that is followed by more
-        # than a host and a port: a userinfo, whose password may contain a slash.
+        # The first `//` that is not followed by just a host and a port, because a userinfo may
+        # follow instead. A path or a query may contain a URL, and a password may contain a slash.
         opening = re.search(
             r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
             r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
@@ -697,7 +699,6 @@ def split_reference(reference: str) -> list[str]:
     return list(found.groups(""))
 
 
-@lru_cache(maxsize=8)  # every gate splits the same URL, which may have 64 KiB
 def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL. Raises ValueError for anything else.
 
@@ -737,7 +738,8 @@ def canonical_url(url: str) -> str:
     origin = url_origin(parts).removesuffix(f":{DEFAULT_PORTS[parts.scheme]}")
     path = parts.path.removesuffix("/")  # one slash only: /a// becomes /a/
     key = f"{origin}{path or '/'}{parts.query}"
-    return url if key == url else key  # saves a string each: a run may hold 10^6 URLs
+    # The same object where it is equal: a run may hold 10^6 URLs beside their keys.
+    return url if key == url else key
 
 
 def url_origin(parts: UrlParts) -> str:
@@ -827,11 +829,11 @@ def resolve_url(base: str, reference: str) -> str:
             elif not path.startswith("/"):
                 folder = base_path.rpartition("/")[0]
                 path = f"{folder}/{path}"
-    if authority:  # without one, x:/.//host must not become x://host
+    if authority:  # without an authority, x:/.//host would become x://host
         path = resolve_dot_segments(path)
     resolved = f"{scheme}{authority}{path}{query}{fragment}"
     if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
-        # The message shows the reference alone: resolved, a misspelt URL looks like a path.
+        # The message quotes the reference, since a misspelt URL looks like a path when resolved.
         wanted = f"no control characters, and a URL of at most {MAX_URL_LENGTH} characters"
         raise not_wanted("reference", reference, wanted)
     return resolved
@@ -879,9 +881,9 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
 
 def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
     """The IPv4 addresses that an IPv6 address contains, else the address itself."""
-    if address.version == 4 or int(address) <= 1:
+    if address.version == 4 or int(address) <= 1:  # :: and ::1 contain no other address
         return [address]
-    # With local NAT64 (RFC 8215), and the deprecated ::127.0.0.1.
+    # Also local NAT64 (RFC 8215), and deprecated addresses such as ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
@@ -925,8 +927,9 @@ ROBOTS_BLANKS = r"[^\S\n]*"
 # `robots_text` puts a line feed before each line; some editors leave a byte order mark there.
 ROBOTS_LINE_START = r"(?i)\n(?:[^\S\n]|\ufeff)*"
 # The field, the colon and the value. The misspellings are those that google/robotstxt accepts
-# (robots.cc, `ParsedRobotsKey`), and an underscore. As there, more letters may follow, as in
-# `User-agents`, and the colon may be missing before exactly one word, unlike in a line of prose.
+# (robots.cc, `ParsedRobotsKey`), and `user_agent`. As in google/robotstxt, letters may follow the
+# field, as in `User-agents`, and the colon may be missing where exactly one word follows; a line
+# of prose has more words.
 ROBOTS_LINE = lazy_re(
     rf"{ROBOTS_LINE_START}((?a:user[-_ ]?agent[a-z]*"
     r"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*"
@@ -955,9 +958,9 @@ def robots_meaning(status: int) -> str:
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """A robots.txt with a line feed before each line, and whether it is text.
 
-    A body with a NUL, or with more than a third of octets that are no UTF-8, is not text; its
+    A body is not text if it has a NUL, or if more than a third of its octets are no UTF-8. Its
     lines are obeyed all the same (RFC 9309 2.3.1.5). Octets that are no UTF-8 are percent-encoded,
-    which is how rules are compared.
+    since rules are compared in that form.
     """
     if isinstance(body, str):
         body = body[: MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
@@ -972,8 +975,8 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     # Octets that are no UTF-8, as `surrogateescape` has decoded them.
     text = "\n" + text.translate({0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)})
     if next_octet not in b"\r\n":
-        # R2c: the last line was cut off. It is removed if it might allow more or end a group, else
-        # an escape or a `$` at its end, which may be incomplete.
+        # R2c: the last line was cut off. If it might allow more or end a group, it is removed.
+        # Otherwise only an escape or a `$` at its end is removed, which may be incomplete.
         uncertain = rf"(?i)(?:\n{ROBOTS_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
         text = re.sub(uncertain, "\n", text)
     return text, is_text
@@ -1122,9 +1125,9 @@ def robots_target(target: str) -> str:
 
 
 def robots_forms(value: str, is_allow: bool) -> Iterable[str]:
-    """The spellings in which a rule may match; none for a rule without a value (spec 9.1.4).
+    """The spellings in which a rule is compared; none for a rule without a value (spec 9.1.4).
 
-    R2c: a Disallow also matches with every escape decoded (RFC 9309, figure 4, row 2).
+    R2c: a Disallow is also compared with all its escapes decoded (RFC 9309, figure 4, row 2).
     >>> sorted(robots_forms("/a%2Fb$", is_allow=False)), list(robots_forms("", is_allow=True))
     (['/a%2Fb$', '/a/b$'], [])
     """
@@ -1158,8 +1161,8 @@ def robots_match_lengths(form: str, path: str) -> tuple[int, int] | None:
     return (longest, longest) if longest == len(path) else None
 
 
-# A form of a rule up to its first `*` or its final `$`, the form, the rule, and whether it overrides
-# every Allow.
+# A form of a rule up to its first `*` or its final `$`, the form, the rule, and whether the rule
+# overrides every Allow.
 RobotsRow = tuple[str, str, Rule, bool]
 
 
@@ -1233,7 +1236,7 @@ class RobotsTxt(NamedTuple):
             return None  # always allowed (RFC 9309 2.2.2)
         octets_left = 2**26  # ours: octets compared by wildcard rules, which take a second at worst
         matches = []
-        # R2c: a Disallow also holds where it matches with every escape in rule and path decoded.
+        # R2c: for a Disallow, the path is also compared with all its escapes decoded.
         for spelling in dict.fromkeys((path, robots_octets(path, ROBOTS_RESERVED))):
             for beginning, form, rule, is_final in self.rows:
                 if not spelling.startswith(beginning) or (rule.allow and spelling != path):
@@ -1293,8 +1296,8 @@ def parse_json(body: bytes, what: str) -> Any:
     """
     import json
 
-    # ours: an empty array takes 3 bytes of JSON and many of memory. 10,000 of them take 2 MiB, and
-    # the shortest entry of a blocklist, `{"domain":"a.b"},`, has 17 bytes.
+    # ours: small arrays and objects take far more memory than JSON. 10,000 of them take 2 MiB,
+    # which is harmless; a blocklist has at most one in 17 bytes, such as `{"domain":"a.b"},`.
     brackets = body.count(b"[") + body.count(b"{")
     most = max(10_000, len(body) // 16)
     if brackets > most:
@@ -1312,7 +1315,7 @@ def parse_json(body: bytes, what: str) -> Any:
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
     """A pattern of a schema. Raises ValueError where it is malformed, or unknown to `re`."""
-    # An escape or a class is matched to be left as it is: a `$` in either is a plain character.
+    # Escapes and classes are matched and left as they are, since a `$` in them is a character.
     parts = r"(?s)\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])"
     translated = {"$": r"\Z", "(?<": "(?P<"}
     try:
@@ -1447,8 +1450,8 @@ class Schema:
             return False
 
 
-# These functions read the value of a keyword, where that is not just of one type: they return the
-# form that its check takes, and raise ValueError for a malformed value.
+# These functions read the value of a keyword, where a type does not say all about it. Each returns
+# the value in the form that the keyword's check takes, or raises ValueError where it is malformed.
 def typed(kind: str, value: Any) -> Any:
     require(has_type([kind], value), value, kind)
     return value
@@ -1459,12 +1462,12 @@ def count(schema: Schema, value: Any) -> Any:
     return value
 
 
-def names(schema: Schema, value: Any) -> Any:
-    return [typed("string", name) for name in typed("array", value)]
+def strings(schema: Schema, value: Any) -> Any:
+    return [typed("string", text) for text in typed("array", value)]
 
 
 def type_names(schema: Schema, value: Any) -> Any:
-    found = names(schema, [value] if isinstance(value, str) else value)
+    found = strings(schema, [value] if isinstance(value, str) else value)
     require(found and TYPES.keys() >= set(found), value, ", ".join(TYPES))
     return found
 
@@ -1493,11 +1496,12 @@ def reference(schema: Schema, value: Any) -> Any:
     return schema.root, value
 
 
-# These functions are the checks of keywords that take more than an expression.
+# These functions are checks of keywords: they return whether a value of the instance holds, or
+# raise the SchemaViolation of a value inside it.
 def hold_target(read: Any, value: Any) -> bool:
     root, place = read
-    target = root if place == "#" else root.read["$defs"][place[len("#/$defs/") :]]
-    return cast(Schema, target).check(value)
+    target: Schema = root if place == "#" else root.read["$defs"][place[len("#/$defs/") :]]
+    return target.check(value)
 
 
 def hold_matching(parts: dict[str, Schema], value: JsonObject) -> bool:
@@ -1518,9 +1522,9 @@ def hold_others(read: Any, value: JsonObject) -> bool:
     return True
 
 
-ANY = None  # the keyword is about values of every type
-# For each keyword: the type of values that it is about; the type of its own value, or the function
-# that reads that; and its check, a function of its own value and of a value of the instance.
+ANY = None
+# For each keyword: the type of the values that it is about; the type of its own value, or the
+# function that reads that; its check, a function of its own value and of a value of the instance.
 # Other keywords, such as `format` and `title`, assert nothing.
 KEYWORDS: dict[str, Any] = {
     "type": (ANY, type_names, has_type),
@@ -1554,7 +1558,7 @@ KEYWORDS: dict[str, Any] = {
         lambda schema, value: (schema.words, Schema(schema, value)),
         hold_others,
     ),
-    "required": ("object", names, lambda names, value: value.keys() >= set(names)),
+    "required": ("object", strings, lambda names, value: value.keys() >= set(names)),
     "allOf": (ANY, parts, lambda parts, value: all(part.check(value) for part in parts)),
     "anyOf": (ANY, parts, lambda parts, value: any(part.holds(value) for part in parts)),
     "oneOf": (ANY, parts, lambda parts, value: sum(part.holds(value) for part in parts) == 1),
@@ -1630,7 +1634,8 @@ def validate(instance: Any, schema: Any) -> None:
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which hosts it covers. An entry may be pasted from a mail; every
 # host in its text is blocked, so that no opt-out is lost.
-# A host in the text of an entry in which `entry_character` has replaced what is part of no host.
+# A name in the text of an entry, after `entry_character` has put blanks in place of all characters
+# beyond ASCII that no host has.
 LABEL = r"[^\x00-,./:-@\[-^`{-\x7f\s]+"
 NAME_IN_ENTRY = lazy_re(rf"{LABEL}(?:\.{LABEL})*")
 # Characters that may stand inside a label though they are no letters (RFC 5892, A.3 to A.7). At the
@@ -1711,7 +1716,7 @@ def entry_keys(entry: str) -> list[str]:
     text = re.sub(odd_dot, ".", unquote(entry))
     if not text.isascii():
         text = "".join(map(entry_character, text))
-    hosts = [entry]  # the whole entry may be a single label, or have a symbol in it
+    hosts = [entry]  # a plain domain may be a single label, or have a symbol in it
     addresses = re.findall(r"(?<![\w.:])[\w.]*:[\w.]*:[\w.:]*", text)  # IPv6
     hosts += [f"[{address}]" for address in addresses]
     for name in NAME_IN_ENTRY.findall(text):
@@ -1803,7 +1808,7 @@ class Blocklist:
                     warnings.append(f"/blocked/{number}: {brief_value(domain)} is taken as {taken}")
             for key in keys:
                 if key == domain:
-                    domain = key  # saves a string each: a list may have 10^6 domains
+                    domain = key  # one object in place of two: a list may have 10^6 domains
                 row = domain, entry_text(entry, "added"), entry_text(entry, "reason")
                 rows.setdefault(key, row)
         if odd_count > MAX_ODD_ENTRIES:
