@@ -699,6 +699,7 @@ def split_reference(reference: str) -> list[str]:
     return list(found.groups(""))
 
 
+@lru_cache(maxsize=8)  # a target is split 13 times, mostly by its gates
 def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL. Raises ValueError for anything else.
 
