@@ -1016,10 +1016,10 @@ def robots_group(lines: Iterable[RobotsLine], token: str) -> str | None:
 
 
 def robots_agent(value: str, is_exact: bool, token: str, selected: str) -> str:
-    """What a User-agent line says: "selected", a group's name, "meant", probably us, or "other".
+    """What a User-agent line says: "selected", "meant" or "other".
 
-    A value that probably means us has a version, a star or words behind the name, or is a whole
-    User-Agent string.
+    "selected" is the literal name of the selected group. "meant" is a line that probably means us:
+    misspelt, or with a version, a star or words behind the name, or a whole User-Agent string.
     >>> values = ["*", "Walsh/1.2", "* all", "*bot"]
     >>> [robots_agent(value, True, "walsh-research", "*") for value in values]
     ['selected', 'meant', 'meant', 'other']
