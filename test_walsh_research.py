@@ -1219,10 +1219,10 @@ class TestR2c:
 # Spec 9.1.2 to 9.1.4 by its words: as slow as that is, and without the code under test.
 PATH_PIECES = "a|b|/|?|%61|%2F|\u00e9|%c3%A9".split("|")
 AGENT_PIECES = (
-    "\nUser-agent: *\n|\r\nuser-agent : walsh # us\r|\nUSER-AGENT: Walsh-Research\n|# |\nUser-agent:"
-    "\n|\rUser-agent: w\n|\nUser-agent: walsh-researcher\n|\nUser-agent: bot\n|\nUseragent: walsh\n"
-    "|\nuser agent: bot\n|\nUser_agent : *\r|\nUser-agent: walsh/1.2\n|\nUser-agent: * all\n"
-    "|\nDisallow: /a|\rDisallow: /b|\nDisalow: /a/|\ndissallow: /|\nAllow: /ab|\nAllow: /"
+    "# |\nUser-agent: *\n|\r\nuser-agent : walsh # us\r|\nUSER-AGENT: Walsh-Research\n"
+    "|\nUser-agent:\n|\rUser-agent: w\n|\nUser-agent: walsh-researcher\n|\nUser-agent: bot\n"
+    "|\nUseragent: walsh\n|\nuser agent: bot\n|\nUser_agent : *\r|\nUser-agent: walsh/1.2\n"
+    "|\nUser-agent: * all\n|\nDisallow: /a|\rDisallow: /b|\nDisalow: /a/|\ndissallow: /|\nAllow: /ab|\nAllow: /"
     "|\nAlow: /a|\nSitemap: /a|\nCrawl-delay: 1"
 ).split("|")
 RULE_PIECES = [*PATH_PIECES, "\nUser-agent: walsh\n", "\nAllow: /", "\rAllow: /", "\nDisallow: /"]
