@@ -1222,8 +1222,8 @@ AGENT_PIECES = (
     "# |\nUser-agent: *\n|\r\nuser-agent : walsh # us\r|\nUSER-AGENT: Walsh-Research\n"
     "|\nUser-agent:\n|\rUser-agent: w\n|\nUser-agent: walsh-researcher\n|\nUser-agent: bot\n"
     "|\nUseragent: walsh\n|\nuser agent: bot\n|\nUser_agent : *\r|\nUser-agent: walsh/1.2\n"
-    "|\nUser-agent: * all\n|\nDisallow: /a|\rDisallow: /b|\nDisalow: /a/|\ndissallow: /|\nAllow: /ab|\nAllow: /"
-    "|\nAlow: /a|\nSitemap: /a|\nCrawl-delay: 1"
+    "|\nUser-agent: * all\n|\nDisallow: /a|\rDisallow: /b|\nDisalow: /a/|\ndissallow: /"
+    "|\nAllow: /ab|\nAllow: /|\nAlow: /a|\nSitemap: /a|\nCrawl-delay: 1"
 ).split("|")
 RULE_PIECES = [*PATH_PIECES, "\nUser-agent: walsh\n", "\nAllow: /", "\rAllow: /", "\nDisallow: /"]
 RULE_PIECES += ["\r\ndisallow : /", "\rDisallow:", "# ", "*", "*", "$"]
