@@ -1030,7 +1030,13 @@ class TestR2:
         done = days(world, 5, homes)
         assert min(gaps(world.times("r.test/r"))) >= 30 and set(done.values()) == {5}
 
-    @given("robots, wait", (503, 3600), (answer(status=429, retry_after=40), 300), (500, 300))
+    @given(
+        "robots, wait",
+        (500, 300),
+        (503, 3600),
+        (answer(status=429, retry_after=40), 300),
+        (answer(status=429, retry_after=90_000), 90_000),
+    )
     def test_one_that_failed_is_asked_once_and_holds_nobody_but_itself(self, world, robots, wait):
         world.web.update({ROBOTS: [500, robots], A: "x"})
         bot = world.bot()
