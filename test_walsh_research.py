@@ -1774,6 +1774,7 @@ class TestSchema:
         ("allOf", {"allOf": [True, {"type": "null"}]}, 1, " type"),
         ("anyOf", {"anyOf": [{"type": "null"}, {"minimum": 2}]}, 1, " anyOf"),
         ("not", {"not": {"type": "integer"}}, 1, " not"),
+        ("an escaped $ref", {"$ref": "#/$defs/a~1b", "$defs": {"a/b": False}}, 1, " false"),
         ("$ref below", {"type": "array", "items": {"$ref": "#"}}, [[], [[5]]], "/1/0/0 type"),
         ("an endless $ref", {"anyOf": [{"$ref": "#"}, {"not": {"$ref": "#"}}]}, 1, " $ref"),
         ("depth", {"type": "array", "items": {"$ref": "#"}}, nested(100_000), " $ref"),

@@ -1389,6 +1389,10 @@ def is_match(pattern: str, text: str) -> bool:
     return compile_pattern(pattern).search(text) is not None
 
 
+def pointer_part(name: str | int) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
 def violation(keyword: str, found: Any, wanted: Any) -> SchemaViolation:
     """A SchemaViolation of the value at hand; `Schema.check_member` adds where that stands."""
     message = f"{brief_value(found)}, want {brief_value(wanted)}"
@@ -1440,8 +1444,7 @@ class Schema:
         try:
             return self.check(value[step])
         except SchemaViolation as found:
-            name = str(step).replace("~", "~0").replace("/", "~1")
-            found.pointer = f"/{name}{found.pointer}"
+            found.pointer = f"/{pointer_part(step)}{found.pointer}"
             raise
 
     def holds(self, value: Any) -> bool:
@@ -1492,16 +1495,18 @@ def pattern_parts(schema: Schema, value: Any) -> Any:
 
 
 def reference(schema: Schema, value: Any) -> Any:
-    names = typed("object", schema.root.words.get("$defs", {}))
-    require(value in ["#", *(f"#/$defs/{name}" for name in names)], value, "# or #/$defs/NAME")
-    return schema.root, value
+    """The root, and the name of its definition that is meant, or None for the root itself."""
+    definitions = typed("object", schema.root.words.get("$defs", {}))
+    names = {f"#/$defs/{pointer_part(name)}": name for name in definitions}
+    require(typed("string", value) in ["#", *names], value, "# or #/$defs/NAME")
+    return schema.root, names.get(value)
 
 
 # These functions are checks of keywords: they return whether a value of the instance holds, or
 # raise the SchemaViolation of a value inside it.
 def hold_target(read: Any, value: Any) -> bool:
-    root, place = read
-    target: Schema = root if place == "#" else root.read["$defs"][place[len("#/$defs/") :]]
+    root, name = read
+    target: Schema = root if name is None else root.read["$defs"][name]
     return target.check(value)
 
 
