@@ -758,24 +758,20 @@ def verdict_of(robots, path):
     return "ALLOW" if robots.allows(path) else "DENY"
 
 
-def milliseconds(case):
-    seconds = none_where_refused(wr.parse_duration, case["duration"])
-    return None if seconds is None else seconds * 1000
+def adopted(*domains, **fields):
+    return wr.Blocklist.from_document(json.loads(blocklist(*domains, **fields)))
 
 
-def is_blocked(case):
+def from_cache(listed):
+    """The list as the next process has it."""
+    return wr.Blocklist.from_entry(listed.to_entry())
+
+
+def blocks(case):
     """None where the next process would decide otherwise."""
-    blocked = [{"domain": case["listed"]}]
-    document = {"contract": "walsh-research-blocklist/v1", "schema": {}, "blocked": blocked}
-    held = wr.Blocklist.from_document(document)
-    lists = (held, wr.Blocklist.from_entry(held.to_entry()))
-    verdicts = [listed.blocks(case["host"]) is not None for listed in lists]
-    return verdicts[0] if verdicts[0] is verdicts[1] else None
-
-
-def is_adopted(case):
-    document = {"contract": case["contract"], "schema": {}, "blocked": []}
-    return none_where_refused(wr.Blocklist.from_document, document) is not None
+    held = adopted(case["listed"])
+    verdicts = {bool(listed.blocks(case["host"])) for listed in (held, from_cache(held))}
+    return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def host_of(case):
@@ -785,20 +781,19 @@ def host_of(case):
 
 
 def ask_answer(case):
-    pairs = [(name, value) for name, value in case["headers"]]
-    answer_ = wr.parse_ask_answer(case["status"], pairs)
-    scopes = list(answer_.scopes)
-    return {"decision": answer_.decision, "scopes": scopes, "cacheable": answer_.cacheable}
+    found = wr.parse_ask_answer(case["status"], [tuple(pair) for pair in case["headers"]])
+    scopes = list(found.scopes)
+    return {"decision": found.decision, "scopes": scopes, "cacheable": found.cacheable}
 
 
 # What is found in a case of each suite; `_more` behind a name are further cases.
 FOUND = {
     "robots_group_selection": lambda case: wr.RobotsTxt.parse(case["robots"]).group,
     "robots_path_matching": lambda case: verdict_of(robots_of(*case["rules"]), case["path"]),
-    "blocklist_domain": is_blocked,
+    "blocklist_domain": blocks,
     "canonical_url": lambda case: none_where_refused(wr.canonical_url, case["input"]),
     "retry_after": lambda case: wr.parse_retry_after(case["value"], case["now"]),
-    "duration": milliseconds,
+    "duration": lambda case: none_where_refused(lambda: wr.parse_duration(case["duration"]) * 1000),
     "robots_crawl_delay": lambda case: wr.RobotsTxt.parse(case["robots"]).crawl_delay,
     "robots_rfc9309": lambda case: verdict_of(
         wr.RobotsTxt.parse(case["robots"], case["token"]), case["path"]
@@ -807,7 +802,9 @@ FOUND = {
     "wire_url": lambda case: none_where_refused(wr.wire_url, case["input"]),
     "host_normalization": host_of,
     "public_address": lambda case: wr.address_refusal(case["address"]) == "",
-    "blocklist_contract": is_adopted,
+    "blocklist_contract": lambda case: (
+        none_where_refused(lambda: adopted(contract=case["contract"])) is not None
+    ),
     "json_schema": lambda case: is_valid(case["instance"], case["schema"]),
     "robots2_policy": lambda case: wr.Robots2.parse(case["robots2"], case["category"]).policy,
     "robots2_scope": lambda case: wr.scope_covers(case["scopes"], case["path"]),
@@ -828,16 +825,8 @@ class TestVectors:
     def test_the_normative_suites_are_those_of_the_specification(self):
         assert VECTORS["contract"] == "walsh-research-vectors/v1"
         assert VECTORS["spec"] == "walsh-research-compliance/v1.3"
-        normative = {name: suite for name, suite in SUITES.items() if suite["normative"]}
-        found = {name: (suite["section"], len(suite["cases"])) for name, suite in normative.items()}
-        assert found == {
-            "robots_group_selection": ("12.1", 5),
-            "robots_path_matching": ("12.2", 8),
-            "blocklist_domain": ("12.3", 7),
-            "canonical_url": ("12.4", 6),
-            "retry_after": ("12.5", 5),
-            "duration_ms": ("12.6", 4),
-        }
+        sections = [suite["section"] for suite in SUITES.values() if suite["normative"]]
+        assert sections == ["12.1", "12.2", "12.3", "12.4", "12.5", "12.6"]
 
 
 # === 3. R1 TO R13 ============================================================
@@ -860,11 +849,7 @@ class TestR1:
         assert {"robots.txt", "robots2.txt", "blocklist.json", "llms.txt"} <= kinds
         assert {hit.method for hit in world.hits} == {"GET", "HEAD"}
         assert {hit.headers["User-Agent"] for hit in world.hits} == {self.LITERAL}
-
-    def test_the_token_is_in_it_and_matched_in_any_case(self):
-        assert wr.UA_TOKEN == "Walsh-Research" and f" {wr.UA_TOKEN}/1.2;" in wr.USER_AGENT
-        robots = wr.RobotsTxt.parse(b"User-agent: WALSH-research\nDisallow: /\n")
-        assert not robots.allows("/x")
+        assert f" {wr.UA_TOKEN}/1.2;" in self.LITERAL and self.LITERAL == wr.USER_AGENT
 
 
 CLOSED = "User-agent: *\nDisallow: /\n"
@@ -885,24 +870,33 @@ def later_days(world, url, count, **options):
     return results
 
 
+def days(world, count, urls, step=DAY, **options):
+    """A run a day, each by a new process: how often each URL was fetched or found unchanged."""
+    done = dict.fromkeys(urls, 0)
+    for day in range(count):
+        world.at = max(world.at, NOW + day * step)
+        with world.bot(**options) as bot:
+            for result in bot.run(urls, min_age=step / 2):
+                done[result.url] += result.ok
+    return done
+
+
 # What robots.txt answers; what becomes of a target by `unreachable` "allow" and "defer".
+FETCHED, DENIED, DEFERRED = ("fetched", None), ("denied", "R2"), ("deferred", "R2")
 ROBOTS_ANSWERS = {
-    "rules that close": (CLOSED, ("denied", "R2"), ("denied", "R2")),
-    "rules that allow": ("User-agent: *\nAllow: /\n", ("fetched", None), ("fetched", None)),
-    "nothing": ("", ("fetched", None), ("fetched", None)),
-    "404": (404, ("fetched", None), ("fetched", None)),
-    "403": (403, ("fetched", None), ("fetched", None)),
-    "401": (401, ("fetched", None), ("fetched", None)),
-    "500": (500, ("fetched", None), ("deferred", "R2")),
-    "502": (502, ("fetched", None), ("deferred", "R2")),
-    "no answer": (wr.TransportError("reset"), ("fetched", None), ("deferred", "R2")),
-    "a redirect to rules": (moved("/r"), ("denied", "R2"), ("denied", "R2")),
-    "a redirect to another host": (moved(B + "r"), ("denied", "R2"), ("denied", "R2")),
-    "a redirect to itself": (moved("/robots.txt"), ("fetched", None), ("fetched", None)),
-    "a redirect without Location": (301, ("fetched", None), ("fetched", None)),
+    "rules that close": (CLOSED, DENIED, DENIED),
+    "rules that allow": ("User-agent: *\nAllow: /\n", FETCHED, FETCHED),
+    "404": (404, FETCHED, FETCHED),
+    "401": (401, FETCHED, FETCHED),
+    "500": (500, FETCHED, DEFERRED),
+    "no answer": (wr.TransportError("reset"), FETCHED, DEFERRED),
+    "a redirect to rules": (moved("/r"), DENIED, DENIED),
+    "a redirect to another host": (moved(B + "r"), DENIED, DENIED),
+    "a redirect without Location": (301, FETCHED, FETCHED),
+    "a redirect to a private address": (moved("http://10.0.0.1/r"), FETCHED, DEFERRED),
+    "a redirect to a listed host": (moved("https://listed.test/r"), FETCHED, DEFERRED),
+    "a redirect to no URL": (moved("http://[::1"), FETCHED, DEFERRED),
 }
-for place_ in ("http://10.0.0.1/r", "https://listed.test/r", "http://[::1"):
-    ROBOTS_ANSWERS[place_] = moved(place_), ("fetched", None), ("deferred", "R2")
 
 
 class TestR2:
@@ -917,23 +911,19 @@ class TestR2:
             one.web.update({**pages, BLOCKLIST_URL: blocklist("listed.test")})
             result = one.bot(unreachable=unreachable).fetch(A)
             assert final(result) == wanted, result
-            if answered in (500, 502) or "no answer" in name or "10.0" in name:
-                assert result.verdict == "unknown_unreachable"
-            if wanted[0] != "fetched":
+            is_unreachable = deferred == DEFERRED
+            assert (result.verdict == "unknown_unreachable") is is_unreachable
+            if wanted == FETCHED:
+                assert ("allowed (spec 9.1.1)" in " ".join(result.warnings)) is is_unreachable
+            else:
                 assert A not in one.asked()
-            assert "listed.test" not in " ".join(one.asked())
+            assert not one.asked("listed.test") and not one.asked("10.0.0.1")
 
     def test_it_is_asked_once_a_day(self, world):
         world.web[A] = "x"
-        bot = world.bot()
-        for _ in range(3):
-            bot.fetch(A)
-        world.at += DAY - 100
-        world.bot().fetch(A)
-        assert world.asked().count(ROBOTS) == 1
-        world.at += 200
-        world.bot().fetch(A)
-        assert world.asked().count(ROBOTS) == 2
+        for at, asked in ((0, 1), (10, 1), (DAY - 100, 1), (DAY + 100, 2)):
+            world.at = NOW + at
+            assert world.bot().fetch(A).ok and world.asked().count(ROBOTS) == asked
 
     def test_it_is_kept_by_scheme_host_and_port(self, world):
         sites = ["https://a.test", "http://a.test", "https://a.test:8443", "https://www.a.test"]
@@ -951,23 +941,17 @@ class TestR2:
 
     def test_a_304_that_nobody_asked_for_takes_no_rules_away_and_renews_none(self, world):
         world.web.update({ROBOTS: [CLOSED, 304, ""], A: "x"})
-        assert world.bot().fetch(A).gate == "R2"
-        world.at += 2 * DAY
-        assert world.bot().fetch(A).gate == "R2"
-        world.at += 400
-        assert world.bot().fetch(A).ok
+        for at, gate in ((0, "R2"), (2 * DAY, "R2"), (2 * DAY + 400, None)):
+            world.at = NOW + at
+            assert world.bot().fetch(A).gate == gate
 
     @pytest.mark.parametrize("trouble", [500, wr.TransportError("reset"), 404])
     def test_a_held_copy_stays_in_force_while_the_file_is_unreachable(self, world, trouble):
-        world.web.update({ROBOTS: CLOSED, A: "x"})
-        world.bot().fetch(A)
-        world.web[ROBOTS] = trouble
-        results = later_days(world, A, 33)[1:]
-        if trouble == 404:
-            assert {result.outcome for result in results} == {"fetched"}
-            return
-        assert {final(result) for result in results[:29]} == {("denied", "R2")}
-        assert final(results[-1]) == ("fetched", None)
+        world.web.update({ROBOTS: [CLOSED, trouble], A: "x"})
+        results = [final(result) for result in later_days(world, A, 34)]
+        closed_days = 1 if trouble == 404 else 30
+        assert set(results[:closed_days]) == {DENIED} and results[-1] == FETCHED
+        assert trouble != 404 or set(results[1:]) == {FETCHED}
 
     @pytest.mark.parametrize("unreachable, fetched_from", [("allow", 1), ("defer", 31)])
     def test_one_that_pushes_back_for_good_drops_no_host(self, world, unreachable, fetched_from):
@@ -976,34 +960,17 @@ class TestR2:
         assert results[0].outcome == "deferred" and results[0].retry_at > NOW
         assert [result.ok for result in results] == [day >= fetched_from for day in range(34)]
 
-    def test_its_429_holds_the_host_as_long_as_it_says(self, world):
-        world.web.update({ROBOTS: [answer(status=429, retry_after=7200), ""], A: "x"})
+    @given("pushed, wait, asked", (answer(status=429, retry_after=7200), 7200, 1), (503, 3600, 6))
+    def test_it_holds_the_host_as_long_as_it_says_or_for_an_hour(self, world, pushed, wait, asked):
+        world.web.update({ROBOTS: pushed, A: "x"})
         result = world.bot().fetch(A)
-        assert final(result) == ("deferred", "R5") and result.retry_at == NOW + 7200
-        world.at += 7100
+        assert final(result) == ("deferred", "R5") and len(world.asked(ROBOTS)) == asked
+        assert result.retry_at == pytest.approx(world.at + wait, abs=1)
+        world.web[ROBOTS] = ""
+        world.at = result.retry_at - 50
         assert final(world.bot(max_wait=10).fetch(A)) == ("deferred", "R5")
-        world.at += 200
-        assert world.bot().fetch(A).ok and len(world.asked(ROBOTS)) == 2
-
-    def test_a_host_that_the_file_was_redirected_to_holds_back_itself_alone(self, world):
-        pushed = answer(status=503, retry_after=9999)
-        world.web.update({ROBOTS: moved(B + "r"), B + "r": pushed, B: "x", A: "x"})
-        result = world.bot().fetch(A)
-        assert result.ok and result.verdict == "unknown_unreachable"
-        assert world.bot().fetch(B).gate == "R5"
-
-    def test_after_five_retries_it_holds_the_host_for_an_hour(self, world):
-        world.web.update({ROBOTS: 503, A: "x"})
-        result = world.bot().fetch(A)
-        assert final(result) == ("deferred", "R5") and len(world.asked(ROBOTS)) == 6
-        assert result.retry_at == pytest.approx(world.at + 3600, abs=1)
-
-    def test_a_rule_beyond_hundreds_of_kib_counts_up_to_500(self, world):
-        filler = "#" + "x" * 98 + "\n"
-        for kib, gate in ((480, "R2"), (501, None)):
-            world.web[ROBOTS] = "User-agent: *\n" + filler * int(kib * 10.24) + "Disallow: /\n"
-            world.web[A] = "x"
-            assert world.bot(cache_dir=None).fetch(A).gate == gate
+        world.at += 50
+        assert world.bot().fetch(A).ok
 
     def test_what_is_no_text_is_said_and_its_lines_are_obeyed(self, world):
         world.web.update({ROBOTS: b"\0\1\2\nUser-agent: *\nDisallow: /no\n", A: "x"})
@@ -1018,44 +985,20 @@ class TestR2:
         world.web.update({ROBOTS: CLOSED, A: "x"})
         assert world.bot(robots_mode=mode, interactive=True).fetch(A).ok
 
-    def test_a_robots_txt_that_leads_to_a_host_held_by_another_page_defers(self, world):
-        www = "https://www.a.test/"
-        busy = answer(status=429, retry_after=7200)
-        world.web.update({www + "busy": busy, ROBOTS: moved(www + "robots.txt")})
-        world.web[www + "robots.txt"] = "User-agent: *\nDisallow: /private\n"
-        urls = [f"{A}p{number}" for number in range(50)]
-        world.web.update(dict.fromkeys([A + "private", *urls], "x"))
-        assert world.bot().fetch(www + "busy").gate == "R5"
-        bot = world.bot()
-        results = list(bot.run([A + "private", *urls]))
-        assert {final(result) for result in results} == {("deferred", "R5")}
-        assert results[0].retry_at == pytest.approx(NOW + 7200, abs=1)
-        assert world.asked().count(ROBOTS) == 1, "all of them ask as one"
-        world.at = NOW + 7201
-        results = {result.url: result for result in bot.run([A + "private", *urls], min_age=0.0)}
-        assert results[A + "private"].gate == "R2" and all(results[url].ok for url in urls)
-        assert A + "private" not in world.asked()
-
-    def test_where_it_leads_to_a_host_that_is_held_for_weeks_it_is_out_of_reach_in_a_day(
-        self, world
-    ):
-        world.web[B + "busy"] = answer(status=503, retry_after=40 * 86400)
-        world.web.update({ROBOTS: moved(B + "r"), A: "x"})
-        world.bot().fetch(B + "busy")
-        results = later_days(world, A, 3)
-        assert final(results[0]) == ("deferred", "R5") and not results[0].warnings
-        assert [result.verdict for result in results[1:]] == ["unknown_unreachable"] * 2
-        assert all(result.ok for result in results[1:])
-
-    def test_another_site_s_robots_txt_that_is_held_is_not_this_one_s_failure(self, world):
-        home = "https://www.a.test/robots.txt"
-        world.web.update({home: answer(status=503, retry_after=7200), A: "x"})
-        world.web[ROBOTS] = moved("https://www.a.test/r")
-        world.web["https://www.a.test/r"] = CLOSED
-        assert world.bot().fetch("https://www.a.test/").gate == "R5"
-        assert world.bot().fetch(A).gate == "R5"
-        world.at = NOW + 7201
-        assert world.bot().fetch(A).gate == "R2" and A not in world.asked()
+    @pytest.mark.parametrize("held", [7200.0, 40 * DAY])
+    def test_one_that_leads_to_a_host_held_by_another_page_defers_for_a_day(self, world, held):
+        world.web.update({B + "busy": answer(status=429, retry_after=int(held)), A + "2": "x"})
+        world.web.update({ROBOTS: moved(B + "r"), B + "r": "User-agent: *\nDisallow: /2\n"})
+        assert world.bot().fetch(B + "busy").gate == "R5"
+        results = list(world.bot().run([A, A + "2"]))
+        assert [final(result) for result in results] == [("deferred", "R5")] * 2
+        assert world.asked().count(ROBOTS) == 1 and not results[0].warnings
+        world.at = NOW + min(held, DAY) + 1
+        result = world.bot().fetch(A + "2")
+        if held < DAY:
+            assert final(result) == DENIED
+        else:
+            assert final(result) == FETCHED and result.verdict == "unknown_unreachable"
 
     @pytest.mark.parametrize("unreachable", ["allow", "defer"])
     def test_where_no_request_for_it_can_leave_nothing_is_allowed(self, world, unreachable):
@@ -1079,36 +1022,27 @@ class TestR2:
             assert world.bot(unreachable=unreachable).fetch(B).ok, "a new process asks at once"
             world.at += DAY
 
-    def test_one_that_pushes_back_by_the_day_is_asked_no_sooner(self, world):
-        world.web.update({ROBOTS: answer(status=429, retry_after=86400), A: "x"})
-        done = days(world, 240, [A], 3600.0, unreachable="allow")
-        times = world.times(ROBOTS)
-        assert 9 <= len(times) <= 11 and min(gaps(times)) >= DAY
-        assert done[A] >= 200
-
     def test_what_the_url_of_a_shared_file_asked_for_holds_for_all_who_lead_there(self, world):
         homes = [HTTP, A, B, WWW]
         world.web.update({home + "robots.txt": moved("https://r.test/r") for home in homes})
-        world.web.update({**dict.fromkeys(homes, "x")})
+        world.web.update(dict.fromkeys(homes, "x"))
         world.web["https://r.test/r"] = answer(status=429, retry_after=30)
         done = days(world, 5, homes)
         assert min(gaps(world.times("r.test/r"))) >= 30 and set(done.values()) == {5}
 
-    def test_one_that_failed_is_asked_once_and_holds_nobody_but_itself(self, world):
-        for robots, wait in ((503, 3600), (answer(status=429, retry_after=40), 300), (500, 300)):
-            one = World(world.folder / str(wait) / str(robots == 500))
-            one.web.update({ROBOTS: 500, A: "x"})
-            bot = one.bot()
-            assert bot.fetch(A).ok
-            one.web[ROBOTS] = robots
-            one.at += 400
-            one.forget()
-            for _ in range(7):
-                assert bot.fetch(A).ok
-                one.at += 50
-            assert one.asked().count(ROBOTS) == 1 + (wait == 300)
-            one.at += 3700
-            assert bot.fetch(A).ok and one.asked().count(ROBOTS) == 2 + (wait == 300)
+    @given(
+        "robots, wait",
+        (500, 300),
+        (503, 3600),
+        (answer(status=429, retry_after=40), 300),
+        (answer(status=429, retry_after=90_000), 90_000),
+    )
+    def test_one_that_failed_is_asked_once_and_holds_nobody_but_itself(self, world, robots, wait):
+        world.web.update({ROBOTS: [500, robots], A: "x"})
+        bot = world.bot()
+        for at, asked in ((0, 1), (400, 2), (390 + wait, 2), (410 + wait, 3)):
+            world.at = NOW + at
+            assert bot.fetch(A).ok and world.asked().count(ROBOTS) == asked
 
     def test_a_silent_one_is_asked_twice_whatever_else_a_run_does(self, world):
         world.web.update({ROBOTS: wr.TransportError("reset"), A: "x", A + "2": "y"})
@@ -1116,41 +1050,19 @@ class TestR2:
         results = list(world.bot(rand=lambda: 1.0).run([A, B, A + "2", B + "2"]))
         assert len(results) == 4 and world.asked().count(ROBOTS) == 2
 
-    def test_a_target_that_is_put_off_is_not_said_to_be_allowed(self, world):
-        world.web.update({ROBOTS: 500, A: answer(status=503, retry_after=7200)})
-        bot = world.bot()
-        assert "allowed (spec 9.1.1)" in " ".join(bot.fetch(A).warnings)
-        put_off = bot.fetch(A)
-        assert final(put_off) == ("deferred", "R5") and put_off.warnings == []
 
-    def test_what_is_held_denies_at_once_whatever_the_pace(self, world):
-        urls = [A + name for name in ("a", "b", "x1", "c", "x2")]
-        world.web[ROBOTS] = "User-agent: *\nDisallow: /x\nCrawl-delay: 30\n"
-        world.web.update(dict.fromkeys(urls, "x"))
-        ends = {result.url: result.at - NOW for result in world.bot().run(urls)}
-        assert ends[A + "x1"] < 1 and ends[A + "x2"] < 1 and ends[A + "c"] >= 60
-
-    def test_a_robots_txt_whose_hop_came_too_late_is_not_out_of_reach(self, world):
-        hop = answer(status=302, location="/r", seconds=8)
-        world.web.update({A: "x", ROBOTS: hop, A + "r": "User-agent: *\nDisallow: /\n"})
-        result = world.bot(max_wait=0, timeout=4).fetch(A)
-        assert (result.outcome, result.gate) == ("deferred", "R4") and A not in world.asked()
-
-
-NO_AGENT_LINES = ["users-agent: x", "agent: x", "X-User-agent: x", "user-agency: x"]
-NO_AGENT_LINES += ["u\u017fer-agent: x", "user-agent x is blocked"]
-
+# Files that are hostile: what they begin with, and what is repeated.
 PUMPED = {
     "agents": ("", "User-agent: *\n"),
     "rules": ("User-agent: *\n", "Disallow: /a*b\n"),
     "stars": ("User-agent: *\nDisallow: /", "*a"),
     "escapes": ("User-agent: *\nDisallow: /", "%e4%"),
-    "delays": ("User-agent: *\n", "Crawl-delay: 1.\n"),
     "signals": ("User-agent: *\nContent-Signal: ", "a=b, "),
     "no signals": ("User-agent: *\nContent-Signal: ", "a-"),
     "sitemaps": ("", "Sitemap: https://x.test/\n"),
     "marks": ("User-agent: *\n", "\ufeffallow: /a\n"),
-    "no UTF-8": ("User-agent: *\nDisallow: /", "\udcff"),
+    "a rule of no UTF-8": ("User-agent: *\nDisallow: /\U0001f600", "\udcff"),
+    "an agent of no UTF-8": ("User-agent: \U0001f600", "\udcff"),
     "blanks": ("User-agent: *\nDisallow", " "),
     "words": ("User-agent: ", "ab "),
     "no colons": ("User-agent: *\n", "user agent  walsh x\n"),
@@ -1160,21 +1072,12 @@ PUMPED = {
 class TestR2a:
     """R2a: the selected group; the vectors have the cases."""
 
-    @pytest.mark.parametrize("line", NO_AGENT_LINES)
-    def test_what_is_no_agent_line(self, line):
-        line = line.replace(" x", " Walsh-Research")
-        assert wr.RobotsTxt.parse(f"User-agent: *\nAllow: /b\n{line}\nDisallow: /a").group == "*"
+    @given("field", "users-agent:", "X-User-agent:", "user-agency:", "u\u017fer-agent:")
+    def test_what_is_no_agent_line(self, field):
+        text = f"User-agent: *\nAllow: /b\n{field} Walsh-Research\nDisallow: /a"
+        assert wr.RobotsTxt.parse(text).group == "*"
 
-    @given(
-        "token, group",
-        ("FooBot", "Foo"),
-        ("foo/2.1", "Foo"),
-        ("FOO", "Foo"),
-        ("Fo", "*"),
-        ("*", "*"),
-        ("", "*"),
-        ("barbot", "*"),
-    )
+    @given("token, group", ("foo/2.1", "Foo"), ("FOO", "Foo"), ("Fo", "*"), ("", "*"), ("bar", "*"))
     def test_any_product_token(self, token, group):
         text = "User-agent: Foo\nDisallow: /a\nUser-agent: *\nDisallow: /\nUser-agent: barbot/1 (x)"
         assert wr.RobotsTxt.parse(text, token).group == group
@@ -1189,18 +1092,10 @@ class TestR2a:
             assert robots.rules == [wr.Rule(False, "/1", 5), wr.Rule(True, "/3", 10)]
             assert robots.sitemaps == ["https://x.test/s"]
 
-    def test_our_own_group_hides_the_rest(self):
-        text = "User-agent: *\nDisallow: /\nCrawl-delay: 9\nUser-agent: walsh\n"
-        robots = wr.RobotsTxt.parse(text)
-        assert (robots.group, robots.rules, robots.crawl_delay) == ("walsh", [], None)
-        assert robots.verdict("/") is wr.Verdict.ALLOWED_IMPLICIT
-
     @given(
         "lines, signals",
-        ("Content-Signal: search=yes, ai-train=no", {"search": "yes", "ai-train": "no"}),
-        ("CONTENT-SIGNAL : AI-Train = No,,x", {"ai-train": "No"}),
+        ("CONTENT-SIGNAL : search=yes, AI-Train = No,,x", {"search": "yes", "ai-train": "No"}),
         ("Content-Signal: a=no\nContent-Signal: a=yes", {"a": "no"}),
-        ("Content-Signal: a=yes\nContent-Signal: a=no", {"a": "no"}),
         ("Content-Signal: a=yes # a=no", {"a": "yes"}),
         ("User-agent: b\nDisallow: /\nContent-Signal: a=no", {}),
     )
@@ -1208,31 +1103,19 @@ class TestR2a:
         assert robots_of("Disallow: /x", lines).content_signals == signals
 
     @pytest.mark.parametrize("head, part", PUMPED.values(), ids=PUMPED)
-    def test_hostile_files_take_linear_time(self, head, part):
+    def test_hostile_files_take_linear_time_and_bounded_memory(self, head, part):
+        def body(size):
+            return (head + part * (size // len(part))).encode("utf-8", "surrogateescape")
+
         def work(size):
-            body = (head + part * (size // len(part))).encode("utf-8", "surrogateescape")
-            wr.RobotsTxt.parse(body).allows("/" + "a" * 500)
+            wr.RobotsTxt.parse(body(size)).allows("/" + "a" * 500)
 
         assert grows_linearly(work, 10_000, 40_000, 12, 0.004)
-
-
-HEAVY = {
-    "no UTF-8": "\U0001f600".encode() + b"\xff" * 100_000,
-    "a rule of no UTF-8": "User-agent: *\nDisallow: /\U0001f600".encode() + b"\xff" * 100_000,
-    "an agent of no UTF-8": "User-agent: \U0001f600".encode() + b"\xff" * 100_000,
-    "distinct rules": b"User-agent: *\n"
-    + b"".join(b"Disallow:%%2F%05x\n" % n for n in range(6000)),
-    "empty rules": b"User-agent: *\n" + b"allow:\n" * 14_000,
-    "UTF-16": ("\ufeffUser-agent: *" + "\nDisallow: /\u4e00" * 4_000).encode("utf-16-le"),
-}
+        assert peak_bytes(wr.RobotsTxt.parse, body(20_000)) < 80 * 20_000 + 2**16
 
 
 class TestR2b:
     """R2b: the longest match; the vectors have the cases."""
-
-    @pytest.mark.parametrize("body", HEAVY.values(), ids=HEAVY)
-    def test_what_is_held_of_a_file_is_bounded(self, body):
-        assert peak_bytes(wr.RobotsTxt.parse, body) < 80 * len(body)  # 39 MiB of 500 KiB
 
     def test_of_equal_rules_an_allow_decides_then_the_first(self):
         lines = ["Disallow: /a", "Allow: /%61", "allow: /a", "Disallow: /b", "Disallow: /%62"]
@@ -1241,64 +1124,35 @@ class TestR2b:
         assert robots.match("/b") == wr.Rule(False, "/b", 5)
         assert robots.match("/c") is None
 
-    def test_a_matcher_of_another_making_agrees(self):
-        """Every expansion of every star, by trial."""
-        rng = random.Random(9)
-        for _ in range(1500):
-            values = ["/" + "".join(rng.choices("ab*$", k=rng.randrange(6))) for _ in range(4)]
-            path = "/" + "".join(rng.choices("ab", k=rng.randrange(7)))
-            rules = [(rng.random() < 0.5, value) for value in values]
-            lines = [f"{'Allow' if allow else 'Disallow'}: {value}" for allow, value in rules]
-            found = robots_of(*lines).match(path)
-            best = (-1, False)
-            for allow, value in rules:
-                lengths = self.expansions(value, path)
-                if lengths:
-                    length = min(lengths) if allow else max(lengths)
-                    best = max(best, (length, allow))
-            expected = None if best[0] < 0 else best[1]
-            assert (found and found.allow) == expected, (lines, path)
-
-    @staticmethod
-    def expansions(value, path):
-        """How many octets each way of expanding the rule consumes."""
-        is_anchored = value.endswith("$")
-        pieces = value[: len(value) - is_anchored].split("*")
-        ends = {len(pieces[0])} if path.startswith(pieces[0]) else set()
-        for piece in pieces[1:]:
-            starts = {start for end in ends for start in range(end, len(path) + 1)}
-            ends = {start + len(piece) for start in starts if path.startswith(piece, start)}
-        return {end for end in ends if end == len(path) or not is_anchored}
-
-    @given("line", "dis allow: /", "X-Disallow: /", "Disallow / all", "#Disallow: /", "disallow; /")
+    @given(
+        "line",
+        *("dis allow: /", "X-Disallow: /", "Disallow / all", "#Disallow: /", "disallow; /"),
+        *(f"# {character}Disallow: /" for character in "\u2028\x85\x0b\x0c\x1c"),
+    )
     def test_what_is_no_rule(self, line):
-        assert robots_of("Allow: /a", line).rules == [wr.Rule(True, "/a", 2)]
+        """Only line feeds and carriage returns end a line."""
+        assert robots_of(line, "Allow: /a").rules == [wr.Rule(True, "/a", 3)]
 
-    def test_a_distinct_rule_is_held_within_400_bytes(self):
-        names = map("".join, itertools.product("abcdefghijklmnop", repeat=3))
-        lines = [f"Allow:{name}\n" if name < "i" else f"allow:{name}*\n" for name in names]
-        body = ("User-agent: *\n" + "".join(lines)).encode()
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
+    def test_a_distinct_rule_is_held_within_400_bytes(self, encoding):
+        names = map("".join, itertools.product("\u4e00bcdefghijklmnop", repeat=3))
+        lines = [f"Allow:{name}\n" if name < "i" else f"allow:%2F{name}*\n" for name in names]
+        body = ("\ufeffUser-agent: *\n" + "".join(lines)).encode(encoding)
         robots, held, _ = traced(wr.RobotsTxt.parse, body)
         assert len(robots.rules) == 4096 and held < 4096 * 400
         assert held / 2 < robots.held_bytes < 2 * held
 
-    def test_only_line_feeds_and_carriage_returns_end_a_line(self):
-        for character in "\u2028\x85\x0b\x0c\x1c":
-            rules = robots_of(f"# {character}Disallow: /", "Allow: /").rules
-            assert rules == [wr.Rule(True, "/", 3)]
 
-
-MISSPELT = ["Useragent: Walsh-Research", "User agent\t: walsh", "User-agent walsh", "user_agent: w"]
-MISSPELT += ["USER-AGENTS: walsh-research", "\ufeffUser-agent: walsh"]
-ODD_NAMES = ["Walsh-Research/1.2", "Walsh*", "walsh research", "Googlebot, Walsh-Research"]
-MEANT = [*MISSPELT, *(f"User-agent: {name}" for name in [*ODD_NAMES, TestR1.LITERAL])]
-MEANT_FOR_ALL = ["User-agent: * all", "Useragent: *", "User-agent *"]
+MEANT = ["Useragent: Walsh-Research", "User agent\t: walsh", "User-agent walsh", "user_agent: w"]
+MEANT += ["USER-AGENTS: walsh-research", "\ufeffUser-agent: walsh", "User-agent: walsh research"]
+MEANT += ["User-agent: Walsh-Research/1.2", "User-agent: Walsh*", "User-agent: bot, Walsh-Research"]
+MEANT += [f"User-agent: {TestR1.LITERAL}", "User-agent: * all", "Useragent: *", "User-agent *"]
 
 
 class TestR2c:
     """R2c: in doubt, denied."""
 
-    @pytest.mark.parametrize("line", [*MEANT, *MEANT_FOR_ALL])
+    @pytest.mark.parametrize("line", MEANT)
     @pytest.mark.parametrize("name", ["*", "walsh-research", "bot"])
     def test_a_line_that_means_us_and_is_no_such_line(self, name, line):
         text = f"Disallow: /no\nAllow: /\n{line}\nAllow: /no\nDisallow: /x\nCrawl-delay: 7"
@@ -1309,22 +1163,6 @@ class TestR2c:
         assert robots.allows("/x") is not holds and robots.crawl_delay == (7 if holds else None)
         assert (wr.Rule(False, "/x", 6) in robots.rules) is holds
 
-    @pytest.mark.parametrize(
-        "line", ["Useragent: otherbot", "User_agent: otherbot", "User-agent o"]
-    )
-    def test_a_misspelt_line_of_another_takes_no_group_s_place(self, line):
-        robots = robots_of("Disallow: /private", line, "Allow: /private", "Disallow: /x")
-        assert [robots.allows(path) for path in ("/", "/private", "/x")] == [True, False, False]
-
-    @given("name", "Walsh-Research-News", "*bot", "W3C-checklink", "bot/1.0 walsh", "")
-    def test_a_group_of_another(self, name):
-        robots = robots_of("Disallow: /b", f"User-agent: {name}", "Disallow: /")
-        assert robots.allows("/a") and not robots.allows("/b")
-
-    def test_a_list_that_names_us_to_the_letter_leaves_no_doubt(self):
-        text = "Useragent: bot\nUser-agent: walsh\nuser_agent: bot\nDisallow: /\nAllow: /a"
-        assert wr.RobotsTxt.parse(text).allows("/a")
-
     @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-8"])
     def test_a_text_with_its_mark_is_decoded(self, encoding):
         text = "\ufeffUser-agent: *\r\nDisallow: /caf\u00e9\r\nAllow: /"
@@ -1334,67 +1172,35 @@ class TestR2c:
         cut = wr.RobotsTxt.parse((text + filler + "a" * 9).encode(encoding))
         assert len(cut.rules) == (3 if encoding == "utf-8" else 2)
 
-    @given_rows(
-        "rule, path, is_denied",
-        ("decoded in the rule", "/a?b=https%3A%2F%2Fx", "/a?b=https://x", True),
-        ("decoded in the path", "/a?b=https://x", "/a?b=https%3a%2f%2Fx", True),
-        ("a star that is none", "/a%2F%2A/", "/a/b/", False),
-        ("a star as it stands", "/a%2F%2A/", "/a/*%2F", True),
-        ("a dollar in the middle", "/a$b/", "/a%24b%2F", True),
-        ("percent", "/100%/", "/100%25%2F", True),
-        ("once", "/a%252F", "/a/", False),
-    )
-    def test_escapes_are_decoded_for_a_disallow_alone(self, rule, path, is_denied):
-        assert robots_of(f"Disallow: {rule}").allows(path) is not is_denied
-        if is_denied and "star as" not in rule:
-            allowing = robots_of("Disallow: /", f"Allow: {rule}")
-            assert not allowing.allows(path)
-
-    def test_no_allow_outweighs_what_a_line_that_means_us_disallows(self):
-        lines = ["Allow: /", "Allow: /a%2F%2F%2Fb", "User-agent: Walsh/1", "Disallow: /a/"]
-        assert not robots_of(*lines).allows("/a%2F%2F%2Fb")
-
-    @given("field", *"Disallow dissallow dissalow DISALOW diasllow disallaw disallowed".split())
-    @pytest.mark.parametrize("separator", [":", " :\t", "\t", "  "])
-    def test_a_misspelt_disallow_holds(self, field, separator):
-        robots = robots_of(f"{field}{separator}/a")
-        assert robots.rules == [wr.Rule(False, "/a", 2)] and not robots.allows("/a")
-
-    @given("line", "alow: /a", "allows: /a", "al low: /", "Allow /", "allow; /a", "\ufeffAllow: /a")
-    def test_a_misspelt_allow_never_does(self, line):
-        robots = robots_of("Disallow: /", line)
-        assert robots.verdict("/a") is wr.Verdict.DISALLOWED_EXPLICIT and len(robots.rules) == 1
+    def test_a_star_or_dollar_that_is_escaped_is_a_letter(self):
+        assert robots_of("Disallow: /a%2F%2A/").allows("/a/b/")
+        assert not robots_of("Disallow: /a%2F%2A/").allows("/a/*%2F")
+        assert not robots_of("Disallow: /a$b/").allows("/a%24b%2F")
 
     @given(
-        "last, cut_off, allowed",
-        ("Allow: /a", "bc\n", False),
-        ("Allow: /a", "", True),
-        ("Allow: /a", "\n", True),
-        ("Disallow: /a", "bc\n", False),
-        ("User-agent: Walsh-Research", "-News\nAllow: /", False),
-        ("User-agent: Walsh-Research", "\nAllow: /", True),
+        "last, cut_off, path, allowed",
+        ("Allow: /a", "bc\n", "/ax", False),
+        ("Allow: /a", "", "/ax", True),
+        ("Allow: /a", "\n", "/ax", True),
+        ("Disallow: /b", "bc\n", "/bx", False),
+        ("Disallow: /b$", "0x\n", "/bx", False),
+        ("Disallow: /b%2", "0x\n", "/b%20x", False),
+        ("Disallow: /b%2", "0x\n", "/c", True),
+        ("User-agent: Walsh-Research", "-News\nAllow: /", "/ax", False),
+        ("User-agent: Walsh-Research", "\nAllow: /", "/ax", True),
     )
-    def test_a_line_that_the_limit_cuts_in_two(self, last, cut_off, allowed):
-        head = "User-agent: *\nDisallow: /\n"
+    def test_a_line_that_the_limit_cuts_in_two(self, last, cut_off, path, allowed):
+        head = "User-agent: *\nDisallow: /a\n"
         filler = "#" * (500 * 1024 - len(head) - len(last) - 1) + "\n"
         body = head + filler + last + cut_off
         for robots in (wr.RobotsTxt.parse(body), wr.RobotsTxt.parse(body.encode())):
-            assert robots.allows("/ax") is allowed
-
-    @pytest.mark.parametrize("field", ["Disallow: /a$", "Disallow: /a%2"])
-    def test_what_may_not_be_the_last_octet_of_a_cut_disallow_goes(self, field):
-        head = "User-agent: *\n"
-        filler = "#" * (500 * 1024 - len(head) - len(field) - 1) + "\n"
-        robots = wr.RobotsTxt.parse(head + filler + field + "0x\n")
-        assert not robots.allows("/a%20x") and robots.allows("/b")
+            assert robots.allows(path) is allowed
 
     @pytest.mark.parametrize("body", [b"\0", b"\xff\xfd" * 50, "\0", b"\xff" * 4 + b"a" * 6])
-    def test_what_is_no_text_says_so(self, body):
-        robots = wr.RobotsTxt.parse(body)
-        assert robots.verdict("/") is wr.Verdict.UNKNOWN_PARSE_ERROR and robots.allows("/")
-
-    def test_the_lines_of_what_is_no_text_are_obeyed(self):
-        robots = wr.RobotsTxt.parse(b"\0\0\nUser-agent: *\nDisallow: /a\nAllow: /b")
+    def test_what_is_no_text_says_so_where_no_line_of_it_decides(self, body):
+        lines = "\nUser-agent: *\nDisallow: /a\nAllow: /b\n#\0"
+        robots = wr.RobotsTxt.parse(body + (lines if isinstance(body, str) else lines.encode()))
+        assert wr.RobotsTxt.parse(body).verdict("/") == "unknown_parse_error"
         found = [robots.verdict(path).value for path in ("/a", "/b", "/c")]
         assert found == ["disallowed_explicit", "allowed_explicit", "unknown_parse_error"]
 
@@ -1412,37 +1218,21 @@ class TestR2c:
         assert time.process_time() - start < 5
         below = [line.replace("/*", "/x/*") for line in lines]
         assert robots_of(*below).allows("/" + "a" * 60_000)  # no rule of theirs can match
-        assert robots_of("Allow: /y/*a$", *below).allows("/y/" + "a" * 60_000)
         below += ["Disallow: /", "Allow: /*zzz"]
         assert not robots_of(*below).allows("/" + "a" * 60_000)
-
-    def test_no_body_and_no_target_raises(self):
-        rng = random.Random(11)
-        parts = "User-agent: |*|\n|\r|Disallow:|Allow: |/|a|$|%|%4|\0|\xff|\ufeff|#| |9".split("|")
-        for _ in range(700):
-            text = "".join(rng.choice(parts) for _ in range(rng.randrange(40)))
-            for body in (text, text.encode("latin-1", "replace"), text.encode()):
-                robots = wr.RobotsTxt.parse(body)
-                found = robots.match(text)
-                assert robots.allows(text) is (found is None or found.allow)
-                assert found is None or found in robots.rules
 
 
 # Spec 9.1.2 to 9.1.4 by its words: as slow as that is, and without the code under test.
 PATH_PIECES = "a|b|/|?|%61|%2F|\u00e9|%c3%A9".split("|")
 AGENT_PIECES = (
-    "\nUser-agent: *\n|\r\nuser-agent : walsh # us\r|\nUSER-AGENT: Walsh-Research\n|# "
-    "|\rUser-agent: w\n|\nUser-agent: walsh-researcher\n|\nUser-agent: bot\n"
-    "|\nDisallow: /a|\rDisallow: /b|\nAllow: /ab|\nSitemap: /a"
+    "# |\nUser-agent: *\n|\r\nuser-agent : walsh # us\r|\nUSER-AGENT: Walsh-Research\n"
+    "|\nUser-agent:\n|\rUser-agent: w\n|\nUser-agent: walsh-researcher\n|\nUser-agent: bot\n"
+    "|\nUseragent: walsh\n|\nuser agent: bot\n|\nUser_agent : *\r|\nUser-agent: walsh/1.2\n"
+    "|\nUser-agent: * all\n|\nDisallow: /a|\rDisallow: /b|\nDisalow: /a/|\ndissallow: /"
+    "|\nAllow: /ab|\nAllow: /|\nAlow: /a|\nSitemap: /a|\nCrawl-delay: 1"
 ).split("|")
-DOUBTFUL_PIECES = (
-    "\nUseragent: walsh\n|\nuser agent: bot\n|\nUser_agent : *\r|\nUser-agent: walsh/1.2\n"
-    "|\nUser-agent: * all\n|\nUser-agent:\n|\nDisalow: /a/|\ndissallow: /|\nAllow: /"
-    "|\nAlow: /a|\nCrawl-delay: 1"
-).split("|")
-RULE_PIECES = (
-    "\nUser-agent: walsh\n|\nAllow: /|\rAllow: /|\nDisallow: /|\r\ndisallow : /|\rDisallow:|# |*|*|$"
-).split("|")
+RULE_PIECES = [*PATH_PIECES, "\nUser-agent: walsh\n", "\nAllow: /", "\rAllow: /", "\nDisallow: /"]
+RULE_PIECES += ["\r\ndisallow : /", "\rDisallow:", "# ", "*", "*", "$"]
 MEANT_FIELDS = {"useragent": "user-agent", "user agent": "user-agent", "user_agent": "user-agent"}
 MEANT_FIELDS.update(disalow="disallow", dissallow="disallow")
 
@@ -1506,33 +1296,18 @@ def plain_verdict(text, path):
 class TestR2Words:
     """R2a to R2c: random texts are read as the specification's words read them, and as meant."""
 
-    @pytest.mark.parametrize(
-        "pieces",
-        [AGENT_PIECES, AGENT_PIECES + DOUBTFUL_PIECES, RULE_PIECES + PATH_PIECES],
-        ids=["groups", "in doubt", "rules"],
-    )
+    @pytest.mark.parametrize("pieces", [AGENT_PIECES, RULE_PIECES], ids=["groups", "rules"])
     def test_random_texts(self, pieces):
         def one_spelling(text):
             text = text.lower().replace("%61", "a")
             return text.replace("\u00e9", "%C3%A9").replace("%c3%a9", "%C3%A9")
 
         dice = random.Random(0)
-        for _ in range(600):
+        for _ in range(1000):
             text = "".join(dice.choices(pieces, k=dice.randrange(40)))
             path = "/" + "".join(dice.choices(PATH_PIECES, k=3))
             wanted = plain_verdict(one_spelling(text), one_spelling(path))
             assert wr.RobotsTxt.parse(text).allows(path) is wanted, (text, path)
-
-
-def days(world, count, urls, step=DAY, **options):
-    """A run a day, each by a new process: how often each URL was fetched or found unchanged."""
-    done = dict.fromkeys(urls, 0)
-    for day in range(count):
-        world.at = max(world.at, NOW + day * step)
-        with world.bot(**options) as bot:
-            for result in bot.run(urls, min_age=step / 2):
-                done[result.url] += result.ok
-    return done
 
 
 def targets_of(world, host):
@@ -1544,38 +1319,14 @@ def targets_of(world, host):
 class TestR2d:
     """Crawl-delay: the larger of a second and what robots.txt asks for."""
 
-    def test_a_mistyped_crawl_delay_binds_until_it_is_mended(self, world):
-        world.web.update({A: "x", ROBOTS: slow(10**9)})
-        assert days(world, 2, [A]) == {A: 1}
-        world.web[ROBOTS] = slow(1)
-        world.at = NOW + 3 * DAY
-        assert outcomes(world.bot().run([A])) == {A: "fetched"}
-
-    @pytest.mark.parametrize("delay, gap", [("", 1), ("0.2", 1), ("2.5", 2.5), ("30", 30)])
+    @pytest.mark.parametrize("delay, gap", [("", 1), ("0.2", 1), ("2.5", 2.5), ("300", 300)])
     def test_the_spacing_is_the_larger_of_a_second_and_crawl_delay(self, world, delay, gap):
-        world.web[ROBOTS] = f"User-agent: *\nCrawl-delay: {delay}\n"
+        """A start at the deadline itself, of `max_wait` 300, is in time."""
         urls = [f"{A}{number}" for number in range(4)]
-        world.web.update(dict.fromkeys(urls, "x"))
-        assert set(outcomes(world.bot().run(urls)).values()) == {"fetched"}
-        times = world.times(A)[1:]
-        assert gaps(times) == pytest.approx([gap] * 3, abs=0.05) and min(gaps(times)) >= gap
-
-    def test_a_start_at_the_deadline_itself_is_in_time(self, world):
-        urls = [f"{A}{number}" for number in range(6)]
-        world.web.update({ROBOTS: slow(300), **dict.fromkeys(urls, "x")})
+        world.web.update({ROBOTS: slow(delay), **dict.fromkeys(urls, "x")})
         assert set(outcomes(world.bot(max_wait=300).run(urls)).values()) == {"fetched"}
-        assert min(gaps(targets_of(world, "a.test"))) >= 300
-
-    @pytest.mark.parametrize("status, wait", [(503, None), (0, None), (429, 5)])
-    def test_retries_keep_it_too(self, world, status, wait):
-        busy = answer(status=status, **({"retry_after": wait} if wait else {}))
-        if not status:
-            busy = wr.TransportError("reset")
-        world.web.update({ROBOTS: slow(40), A: [busy, busy, "x"], A + "2": "y"})
-        results = list(world.bot(rand=lambda: 0.1).run([A, A + "2"]))
-        assert [result.ok for result in results] == [True, True]
-        assert min(gaps(targets_of(world, "a.test"))) >= 40
-        assert len(world.asked(A)) == 5
+        times = targets_of(world, "a.test")
+        assert gaps(times) == pytest.approx([gap] * 3, abs=0.05) and min(gaps(times)) >= gap
 
     def test_what_another_process_reads_in_the_other_scheme_binds_a_run_under_way(self, world):
         world.web.update({HTTP + "robots.txt": slow(30), ROBOTS: ""})
@@ -1583,12 +1334,6 @@ class TestR2d:
         runs = [world.bot().run([home + name for name in "123"]) for home in (A, HTTP)]
         assert all(result.ok for pair in zip(*runs) for result in pair)
         assert min(gaps(targets_of(world, "a.test"))[1:]) >= 30
-
-    def test_the_larger_crawl_delay_of_both_schemes_binds_both(self, world):
-        world.web.update({A: "x", ROBOTS: slow(9), "http://a.test/": "y"})
-        bot = world.bot()
-        assert bot.fetch(A).ok and bot.fetch("http://a.test/").ok
-        assert world.times("http://a.test/")[-1] - world.times(A)[-1] >= 9
 
 
 class Unsent(wr.HttpTransport):
@@ -1621,78 +1366,59 @@ class TestR3:
             assert "a.test" in result.reason and result.recommendation == "not_recommended"
         assert world.asked() == [BLOCKLIST_URL]
 
-    def test_a_hop_onto_a_listed_host_is_refused(self, world):
-        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: moved(B)})
-        result = world.bot().fetch(A)
-        assert final(result) == ("denied", "R3") and result.redirects == [B]
-        assert not world.asked("b.test")
-
-    def test_an_opt_out_is_known_within_the_refresh_of_the_document(self, world):
-        world.web.update({BLOCKLIST_URL: [blocklist(refresh="PT30M"), blocklist("a.test")], A: "x"})
-        bot = world.bot()
-        assert bot.fetch(A).ok
-        world.at += 1790
-        assert bot.fetch(A).ok
-        world.at += 20
-        assert bot.fetch(A).gate == "R3"
-
     def test_the_canonical_documents_stay_reachable_whatever_the_list_says(self, world):
-        world.web[BLOCKLIST_URL] = [blocklist("wal.sh"), blocklist()]
+        world.web.update({BLOCKLIST_URL: [blocklist("wal.sh"), blocklist()], ORIGIN + "/x": "x"})
         assert world.bot().fetch(ORIGIN + "/x").gate == "R3"
         world.at += DAY
-        world.web[ORIGIN + "/x"] = "x"
         assert world.bot().fetch(ORIGIN + "/x").ok
 
-    def test_it_follows_redirects_only_to_its_own_site_by_https(self, world):
-        places = {
-            "https://www.wal.sh/list": "R3",
-            "https://wal.sh/list": "R3",
-            "http://wal.sh/list": None,
-            "https://evil.test/list": None,
-        }
-        for place, gate in places.items():
-            world.web.update({BLOCKLIST_URL: moved(place), place: blocklist("a.test"), A: "x"})
-            assert world.bot(cache_dir=None).fetch(A).gate == gate, place
+    @given(
+        "place, gate",
+        ("https://www.wal.sh/list", "R3"),
+        ("https://wal.sh/list", "R3"),
+        ("http://wal.sh/list", None),
+        ("https://evil.test/list", None),
+    )
+    def test_it_follows_redirects_only_to_its_own_site_by_https(self, world, place, gate):
+        world.web.update({BLOCKLIST_URL: moved(place), place: blocklist("a.test"), A: "x"})
+        assert world.bot().fetch(A).gate == gate
 
-    def test_a_newer_list_of_another_process_is_taken_and_not_asked_for_again(self, world):
-        first = world.bot()
-        world.web[A] = "x"
-        first.fetch(A)
-        world.at += 7 * 3600
-        world.web[BLOCKLIST_URL] = blocklist("a.test")
-        assert world.bot().fetch(A).gate == "R3"
-        assert first.fetch(A).gate == "R3" and len(world.asked(BLOCKLIST_URL)) == 2
-
-    def test_a_hop_of_the_list_that_another_url_holds_back_is_not_its_failure(self, world):
-        trap, there = "https://o.test/trap", "https://o.test/list.json"
-        held = answer(status=503, retry_after=86400)
-        world.web.update({B: "x", A: moved(trap), trap: held, there: blocklist("b.test")})
-        world.web[BLOCKLIST_URL.replace("wal.sh", "www.o.test")] = moved(there)
-        world.bot().fetch(A)
-        result = world.bot(origin="https://www.o.test").fetch(B)
-        assert (result.outcome, result.gate) == ("deferred", "R3") and B not in world.asked()
-
-    def test_an_origin_that_must_not_be_asked_defers(self, world):
+    def test_an_origin_that_must_not_be_asked_defers_and_a_silent_one_does_not(self, world):
         private = wr.TransportError("a private address", final=True, refused=True)
         result = world.bot(transport=Unsent(world, "wal.sh", private)).fetch(B)
-        assert (result.outcome, result.gate) == ("deferred", "R3") and result.retry_at > world.at
-
-    def test_an_origin_that_refuses_connections_is_silent_whatever_the_patience(self, world):
+        assert final(result) == ("deferred", "R3") and result.retry_at > world.at
         world.web[B] = "x"
         assert world.bot(transport=Unsent(world, "wal.sh"), max_wait=0).fetch(B).ok
 
 
-def adopted(*domains, **fields):
-    return wr.Blocklist.from_document(json.loads(blocklist(*domains, **fields)))
-
-
-def from_cache(listed):
-    """The list as the next process has it."""
-    return wr.Blocklist.from_entry(listed.to_entry())
-
-
 def is_one_line(text):
     return text.isprintable() and 0 < len(text) < 800
+
+
+# Entries of a list, and the hosts that each of them blocks.
+PLAIN_DOMAINS = {
+    "*.b.test": "b.test",
+    "EXAMPLE.com.": "example.com",
+    "xn--bcher-kva.test": "b\xfccher.test",
+    "2001:db8::1": "[2001:db8::1]",
+    "l\xb7l.test": "l\xb7l.test",
+    "i\u2764.test": "i\u2764.test",
+    "\u0939\u093f\u0928\u094d.test": "\u0939\u093f\u0928\u094d.test",
+}
+NO_HOSTS = "|.|*|a..test|[::z]|1:2:3|http://|a\u2488test|\u2100.test".split("|")
+EXAMPLE_COM = (
+    "example[.]com|hxxp://example[.]com/|example[dot]com|example.com]|example.com\xb2|"
+    "me:pw@example.com|http://example.com:8080/path|<example.com>|\u201cexample.com\u201d|"
+    "HTTPS:\\\\example.com|-example.com|\xb7example.com|__example.com__|"
+    "https%3A%2F%2Fexample.com%2F|a.*.example.com|fe:ed:example.com|a\u2026example.com"
+).split("|")
+SEVERAL = '"a.test", b.test\xa0and http://[2001:db8::1]:80/, 192.0.2.1 or \u3010d.test\u3011'
+ENTRIES = {
+    **PLAIN_DOMAINS,
+    **dict.fromkeys([*NO_HOSTS, "x" * 2000 + ".example.org"], ""),
+    **dict.fromkeys(EXAMPLE_COM, "example.com"),
+    SEVERAL: "a.test b.test [2001:db8::1] 192.0.2.1 d.test",
+}
 
 
 class TestR3a:
@@ -1701,45 +1427,29 @@ class TestR3a:
     @given_rows(
         "listed, host, is_blocked",
         ("the domain above", "www.example.com", "example.com", False),
-        ("a star behind blocks no top level", "example.*", "b.example", False),
-        ("a URL in the list", "https://me@example.com:80/x?y", "example.com", True),
-        ("a path in the list", "example.com/private", "example.com", True),
-        ("soft hyphen", "exam\u00adple.com", "example.com", True),
         ("capital sharp s", "FA\u1e9e.de", "xn--fa-hia.de", True),
         ("nor is its punycode", "xn--zca.test", "ss.test", False),
         ("final sigma", "\u03b2\u03cc\u03bb\u03bf\u03c2.com", "xn--nxasmm1c.com", True),
-        ("a joiner", "\u0932\u200d.test", "xn--v2b.test", True),
-        ("refused by IDNA 2003", "\u05d00.test", "xn--0-zhc.test", True),
-        ("a label too long for IDNA", "example.com", "a" * 70 + "\u00fc.example.com", True),
+        ("a letter that becomes a dot", "example.com", "x\u2024.example.com", True),
         ("no punycode", "xn--\u00fc.example.com", "a.example.com", False),
-        ("IPv4", "127.0.0.1", "127.0.0.1:80", True),
-        ("IPv4 in hex", "0xC0.0.2.1", "192.0.2.1", True),
-        ("IPv4 as one number", "2130706433", "127.0.0.1", True),
         ("IPv4 in full width", "\uff11\uff12\uff17.0.0.1", "127.0.0.1", True),
-        ("no end of an IPv4", "1", "127.0.0.1", False),
-        ("nor two", "0.1", "10.0.0.1", False),
-        ("IPv6 in brackets", "http://u@[2001:DB8::1]:80/x", "[2001:db8::1]", True),
+        ("no end of an IPv4", "0.1", "10.0.0.1", False),
         ("IPv4 in IPv6", "::ffff:192.0.2.1", "192.0.2.1", True),
-        ("another IPv6", "2001:db8::1", "[2001:db8::2]", False),
     )
     def test_a_domain_blocks_itself_and_below_in_any_spelling(self, listed, host, is_blocked):
-        held = adopted("other.test", listed)
-        assert bool(held.blocks(host)) is is_blocked
-        assert bool(from_cache(held).blocks(host)) is is_blocked
+        assert blocks({"listed": listed, "host": host}) is is_blocked
 
-    @given(
-        "entry",
-        *(
-            "|.|*|*.|a b.test|a..test|a,b.test|[::z]|1:2:3|http://|a\u2488test|a\u2488.test|"
-            "a\u2026b.test|\u2100.test"
-        ).split("|"),
-        "x" * 2000 + ".example.com",
-        ids=range(15),
-    )
-    def test_what_cannot_be_a_domain_blocks_nothing_and_is_told(self, entry):
-        held = adopted(entry, "b.test")
-        assert len(held) == 1 and "/blocked/0: " in held.warnings[0]
-        assert not any(map(held.blocks, ["", ".", "x.example.com", "c.test", "test"]))
+    @pytest.mark.parametrize("entry", ENTRIES, ids=ascii)
+    def test_the_hosts_in_an_entry_are_blocked_and_it_is_told_unless_it_is_one(self, entry):
+        hosts = ENTRIES[entry].split()
+        held = adopted("other.test", entry)
+        assert len(held) == 1 + len(hosts) or (hosts and entry not in PLAIN_DOMAINS)
+        assert all(held.blocks(host).domain == entry for host in hosts)
+        assert not any(map(held.blocks, ["", ".", "com", "test", "x.example.org", "c.test"]))
+        assert len(held.warnings) == (entry not in PLAIN_DOMAINS)
+        for warning in held.warnings:
+            assert warning.startswith("/blocked/1: ") and is_one_line(warning)
+            assert all(host in warning for host in hosts)
 
     def test_bad_entries_lose_no_other_and_each_is_told_up_to_twenty(self):
         held = adopted("", "example.com", *["a b"] * 1000)
@@ -1747,63 +1457,17 @@ class TestR3a:
         assert len(held.warnings) == 21 and all(map(is_one_line, held.warnings))
         assert "/blocked/0: ''" in held.warnings[0] and "/blocked/2: 'a b'" in held.warnings[1]
         assert "981 more entries" in held.warnings[-1]
-        assert adopted("example.com").warnings == ()
-
-    @given(
-        "entry",
-        *(
-            "example[.]com|hxxp://example[.]com/|example[dot]com|example.com]|example.com\xae|example.com\xb2|"
-            "example.com\u2122|user@example.com|me:pw@example.com|http://example.com:8080/path|"
-            "example.com;|'example.com'|<example.com>|\u201cexample.com\u201d|(example.com),|"
-            "http:example.com|HTTPS:\\\\example.com|https:/example.com/a|> https://example.com/|"
-            "-example.com|\xb7example.com|\u2022 example.com|__example.com__|"
-            "https%3A%2F%2Fexample.com%2F|a.*.example.com|see Example.COM.|a,example.com|"
-            "fe:ed:example.com|a\u2026example.com|a\u201cexample.com|\u2488.example.com.x"
-        ).split("|")[:-1],
-        ids=ascii,
-    )
-    def test_a_host_that_stands_in_an_entry_is_blocked_and_told(self, entry):
-        held = adopted("other.test", entry)
-        assert held.blocks("www.example.com") and not held.blocks("com")
-        [warning] = held.warnings
-        assert "/blocked/1: " in warning and "example.com" in warning and is_one_line(warning)
 
     def test_white_space_of_any_kind_and_marks_around_a_domain_hide_none(self):
         marks = [chr(point) for point in range(sys.maxunicode + 1) if chr(point).isspace()]
         marks += "\u200b\u200e\u202a\u2060\u2066\ufeff\u00ad\u180e\u2800\u3164\ufe0f\ufffc"
         assert len(marks) > 35
+        assert adopted("exam\u200eple.com").blocks("example.com")
         for mark in marks:
             for entry in (f"{mark}Example.com", f"example.com{mark}", f"{mark}example.com.{mark}"):
                 held = adopted(entry)
                 assert held.blocks("www.example.com"), ascii(entry)
                 assert held.warnings or unicodedata.category(mark) in ("Cf", "Mn"), ascii(entry)
-        assert adopted("exam\u200eple.com").blocks("example.com")
-
-    def test_all_hosts_of_an_entry_are_blocked(self):
-        entry = '"a.test", b.test\xa0and http://[2001:db8::1]:80/, 192.0.2.1 or \u3010c.test\u3011'
-        held = adopted(entry)
-        hosts = ["a.test", "b.test", "c.test", "[2001:db8::1]", "192.0.2.1"]
-        assert all(held.blocks(host).domain == entry for host in hosts) and len(held) == 5
-        [warning] = held.warnings
-        assert "a.test, b.test" in warning.replace("[2001:db8::1], ", "") and is_one_line(warning)
-
-    @given(
-        "listed",
-        *(
-            "a-b_c.test|*.b.test|example.com.|EXAMPLE.com|xn--bcher-kva.test|B\xfccher.test|"
-            "2001:db8::1|192.0.2.1|intranet|l\xb7l.test|\u30a2\u30fb\u30a2.test|i\u2764.test|"
-            "\u0939\u093f\u0928\u094d\u0926\u0940.test|a\u3002test"
-        ).split("|"),
-        ids=ascii,
-    )
-    def test_what_a_domain_may_have_is_told_nobody(self, listed):
-        held = adopted(listed)
-        assert len(held) == 1 and held.warnings == ()
-
-    @given("host", "a\u2488.example.com", "x\u2024.example.com", "xn--.example.com")
-    def test_a_label_that_hides_a_dot_hides_no_domain_above_it(self, host):
-        assert adopted("example.com").blocks(host)
-        assert not adopted("1.example.com", "x.example.com").blocks(host)
 
     def test_the_entry_comes_back_as_listed_the_first_of_two(self):
         entries = [
@@ -1817,61 +1481,32 @@ class TestR3a:
             assert known.blocks("www.example.com").to_dict() == wanted and len(known) == 2
             assert known.blocks("b.test") == ("b.test", "", "")
 
-    def test_every_character_is_the_same_in_the_list_as_in_a_url(self):
-        def is_mapped(character):
-            forms = {character, character.lower(), character.casefold()}
-            for database in (unicodedata, unicodedata.ucd_3_2_0):
-                forms.add(database.normalize("NFKC", character))
-            return len(forms) > 1 or unicodedata.category(character) in ("Cf", "Mn")
-
-        points = [*range(0x80, 0x3400), *range(0xF900, 0x10000), *range(0x1D400, 0x1D800)]
-        asked = {}
-        for point in points:
-            if not is_mapped(chr(point)) or "." in unicodedata.normalize("NFKC", chr(point)):
-                continue
-            host = f"a{point}{chr(point)}b.test"
-            try:
-                asked[host] = wr.host_key(f"https://{host}/")
-            except ValueError:  # section 4 refuses it
-                continue
-        held = adopted(*asked)
-        assert len(held) >= len(asked) > 4000
-        for host, key in asked.items():
-            assert held.blocks(key).domain == host, ascii(host)
-
-    def test_a_capital_and_its_small_letter_are_one_on_every_python(self):
-        """From 3.14 on the codec folds no letter that is younger than Unicode 3.2."""
-        capitals = [chr(point) for point in range(0x80, 0x20000)]  # behind them are none
-        capitals = [letter for letter in capitals if letter.lower() != letter]
-        spellings = [f"a{letter}b.test" for letter in capitals]
-        spellings.append("\u039f\u0394\u039f\u03a3.test")  # a sigma that ends a word
-        smalls = ["".join(map(str.lower, capital)) for capital in spellings]
+    def test_every_letter_is_the_same_in_the_list_as_in_a_url(self):
+        """In either case: from 3.14 on the codec folds no letter that is younger than 3.2."""
+        points = [*range(0x80, 0x2200), *range(0xA640, 0xA7D0), *range(0xFF00, 0x10500)]
+        letters = [chr(point) for point in (*points, *range(0x1E900, 0x1E950))]
+        letters = [x for x in letters if len({x, x.lower(), unicodedata.normalize("NFKC", x)}) > 1]
+        spelt = [f"a{letter}b.test" for letter in letters if "." not in letter]
+        spelt.append("\u039f\u0394\u039f\u03a3.test")  # a sigma that ends a word
+        lowered = ["".join(map(str.lower, host)) for host in spelt]
+        in_list, in_lower_case = adopted(*spelt), adopted(*lowered)
         count = 0
-        for all_listed, all_asked in ((spellings, smalls), (smalls, spellings)):
-            held = adopted(*all_listed)
-            for listed, asked in zip(all_listed, all_asked):
-                with suppress(ValueError):  # section 4 refuses it
-                    key = wr.host_key(f"https://{asked}/")
-                    assert held.blocks(key), (ascii(listed), ascii(asked))
-                    assert wr.host_key(f"https://{listed}/") == key
-                    count += 1
-        assert count > 2500
+        for host in (*spelt, *lowered):
+            with suppress(ValueError):  # section 4 refuses it
+                key = wr.host_key(f"https://{host}/")
+                assert in_list.blocks(key) and in_lower_case.blocks(key), ascii(host)
+                count += 1
+        assert count > 2000
 
     @given(
-        "host",
-        "a." * 100_000,
-        "\u00e9." * 100_000,
-        "xn--a." * 100_000,
-        "xn--" + "a" * 50_000 + ".",
-        "a" + "\u0315\u0300" * 50_000 + ".",
-        "@" * 100_000,
-        "//" * 100_000,
-        "a:" * 50_000,
-        ids=range(8),
+        "head, part",
+        *[("", part) for part in ("a.", "\u00e9.", "xn--a.", "@", "//", "a:")],
+        *[("xn--", "a"), ("a", "\u0315\u0300")],
     )
-    def test_a_host_of_any_length_is_answered_at_once(self, host):
+    def test_a_host_of_any_length_is_answered_at_once(self, head, part):
         began = time.process_time()
-        assert adopted("example.com").blocks(host + "example.com") or host[1] in "/:@"
+        host = head + part * 100_000 + "."
+        assert adopted("example.com").blocks(host + "example.com") or part == "a:"
         assert len(adopted(host)) <= 1
         assert time.process_time() - began < 2
 
@@ -1888,10 +1523,6 @@ def tear(path):
     path.write_bytes(path.read_bytes()[:50])
 
 
-def open_to_all(path):
-    path.chmod(0o666)
-
-
 class TestR3b:
     """No failure un-blocks a host, whatever fails: the origin, the document or the disk."""
 
@@ -1899,11 +1530,10 @@ class TestR3b:
         "404": 404,
         "500": 500,
         "no answer": wr.TransportError("reset"),
-        "not JSON": "<html>",
+        "not JSON": '{"contract": "walsh-rese',
         "another major": blocklist(contract="walsh-research-blocklist/v2"),
         "no array": blocklist(blocked={}),
         "held by its schema": blocklist(schema={"not": {}}),
-        "truncated": '{"contract": "walsh-rese',
         "a 304 that nobody asked for": 304,
         "pushed back": answer(status=503, retry_after=9999),
     }
@@ -1914,28 +1544,31 @@ class TestR3b:
         running = world.bot()
         assert running.fetch(A).gate == "R3"
         world.web[BLOCKLIST_URL] = self.TROUBLE[name]
-        for days in (1, 30, 300):
-            world.at = NOW + days * DAY
+        for number in (1, 30, 300):
+            world.at = NOW + number * DAY
             assert running.fetch(A).gate == "R3" and world.bot().fetch(A).gate == "R3"
             assert world.bot().fetch(B).ok
         assert A not in world.asked()
 
     @pytest.mark.parametrize("name", [name for name in TROUBLE if "304" not in name])
     def test_the_first_failure_ever_opens_the_gate_and_says_so(self, world, name):
+        """While no list was ever held, every process tries."""
         lines = []
         world.web.update({BLOCKLIST_URL: self.TROUBLE[name], A: "x"})
         bot = world.bot(warn=lines.append)
         assert bot.fetch(A).ok and bot.blocklist_was_missed
         assert "R3b" in " ".join(lines)
+        world.web[BLOCKLIST_URL] = blocklist("a.test")
+        world.at += 10_000 if name == "pushed back" else 2
+        assert world.bot().fetch(A).gate == "R3"
 
-    def test_after_a_failure_the_next_try_is_five_minutes_later_in_every_process(self, world):
-        world.web.update({BLOCKLIST_URL: blocklist(), A: "x"})
+    @given("failure, wait", (500, 300), (answer(status=503, retry_after=7200), 7200))
+    def test_after_a_failure_every_process_waits_with_the_next_try(self, world, failure, wait):
+        world.web.update({BLOCKLIST_URL: [blocklist(), failure], A: "x"})
         world.bot().fetch(A)
-        world.at += DAY
-        world.web[BLOCKLIST_URL] = 500
-        for age, asked in ((0, 2), (290, 2), (310, 3)):
+        for age, asked in ((0, 2), (wait - 10, 2), (wait + 10, 3)):
             world.at = NOW + DAY + age
-            world.bot().fetch(A)
+            assert world.bot().fetch(A).ok
             assert len(world.asked(BLOCKLIST_URL)) == asked
 
     def test_each_run_on_a_list_that_cannot_be_asked_for_says_so_once(self, world):
@@ -1945,47 +1578,23 @@ class TestR3b:
         world.web[BLOCKLIST_URL] = blocklist("a.test")
         lines = []
         resident = world.bot(warn=lines.append)
-        for day in (1, 2, 40):
+        for day in (1, 40):
             world.at = NOW + day * DAY
             for bot in (world.bot(warn=lines.append), resident):
                 assert {result.ok for result in bot.run([A, A + "2"], min_age=0.0)} == {True}
-                assert len(lines) == 1, lines
-                assert "https://wal.sh/busy answered 429" in lines[0]
+                [line] = lines
+                assert "https://wal.sh/busy answered 429" in line
                 assert "of 2026-05-23T00:00:00Z" in lines.pop() and bot.fetch(B).gate == "R3"
         world.at = NOW + 366 * DAY
         assert resident.fetch(A).gate == "R3" and not lines
 
-    def test_a_hold_that_was_set_under_a_wrong_clock_counts_from_now(self, world):
-        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: "x"})
-        world.bot().fetch(A)
-        world.at = NOW + 50 * 365 * DAY
-        world.web[BLOCKLIST_URL] = answer(status=503, retry_after=7200)
-        assert world.bot().fetch(B).gate == "R3"
-        world.at = NOW + DAY
-        world.web[BLOCKLIST_URL] = blocklist("a.test")
-        assert world.bot().fetch(A).ok, "the hold stands, though not for fifty years"
-        world.at += 7300
-        assert world.bot().fetch(A).gate == "R3"
-
-    def test_a_refresh_is_tried_again_when_its_retry_after_says(self, world):
-        world.web.update({BLOCKLIST_URL: blocklist("a.test"), A: "x"})
-        world.bot().fetch(A)
-        world.web[BLOCKLIST_URL] = answer(status=503, retry_after=7200)
-        world.forget()
-        for number in range(2 * 144):
-            world.at = NOW + DAY + number * 600
-            assert world.bot().fetch(A).gate == "R3"
-        assert len(world.asked(BLOCKLIST_URL)) == 24
-        assert min(gaps(world.times(BLOCKLIST_URL))) >= 7200
-
     def test_a_process_that_was_stopped_as_it_asked_defers_others_for_a_day(self, world):
-        world.web.update({BLOCKLIST_URL: blocklist("b.test"), A: "x"})
+        world.web.update({BLOCKLIST_URL: [blocklist("b.test"), blocklist("a.test")], A: "x"})
         world.bot().fetch(A)
         world.at = NOW + 8 * 3600
         lines = []
         bot = world.bot(max_wait=5, warn=lines.append)
         with bot._cache.lock("host wal.sh"):
-            world.web[BLOCKLIST_URL] = blocklist("a.test")
             assert final(bot.fetch(A)) == ("deferred", "R3")
             assert bot.may_fetch(B, wait=False).gate == "R3" and not lines
             world.at = NOW + 31 * 3600
@@ -1994,27 +1603,25 @@ class TestR3b:
         world.at += 400
         assert world.bot().fetch(A).gate == "R3"
 
-    def test_while_nothing_was_held_every_process_tries(self, world):
-        world.web.update({BLOCKLIST_URL: [500, blocklist("a.test")], A: "x"})
-        assert world.bot().fetch(A).ok
-        world.at += 2
-        assert world.bot().fetch(A).gate == "R3"
-
-    @pytest.mark.parametrize("spoil", [tear, open_to_all])
-    @pytest.mark.parametrize("which", ["the newest", "both"])
-    def test_a_list_that_the_disk_spoils_opens_no_gate(self, world, spoil, which):
+    @pytest.mark.parametrize("spoil", [tear, lambda path: path.chmod(0o666)])
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_a_list_that_the_disk_spoils_opens_no_gate(self, world, spoil, count):
         world.web.update({BLOCKLIST_URL: [blocklist("a.test"), blocklist("a.test", "c.test")]})
-        world.bot().fetch(A)
-        world.at += DAY
-        world.bot().fetch(A)
+        resident = world.bot()
+        for _ in (1, 2):
+            resident.fetch(A)
+            world.at += DAY
         world.web.update({BLOCKLIST_URL: 500, A: "x", B: "x"})
         files = sorted(world.folder.glob("blocklist-*"), key=lambda path: path.stat().st_size)
         assert len(files) == 2
-        for path in files[1:] if which == "the newest" else files:
+        for path in files[-count:]:
             spoil(path)
-        assert world.bot().fetch(A).gate == "R3" and A not in world.asked()
-        other = world.bot().fetch(B)
-        assert other.ok if which == "the newest" else final(other) == ("deferred", "R3")
+        assert resident.fetch(A).gate == world.bot().fetch(A).gate == "R3"
+        assert A not in world.asked()
+        assert final(world.bot().fetch(B)) == (FETCHED if count == 1 else ("deferred", "R3"))
+        world.web[BLOCKLIST_URL] = blocklist("c.test")
+        world.at += 400
+        assert world.bot().fetch(A).ok, "the next answer mends it"
 
     def test_a_new_list_needs_no_room_for_a_second_copy_of_the_old_one(self, world, monkeypatch):
         domains = [f"h{number}.test" for number in range(2000)]
@@ -2028,44 +1635,13 @@ class TestR3b:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(os, "fsync", full)
-        for day in (1, 2):
+        world.web[BLOCKLIST_URL] = blocklist(*domains, "a.test")
+        for _ in (1, 2):
             world.at += DAY
-            world.web[BLOCKLIST_URL] = blocklist(*domains, "a.test")
             assert world.bot().fetch(A).gate == "R3"
         assert len(list(world.folder.glob("blocklist-*"))) == 2
         world.web[BLOCKLIST_URL] = 500
         assert world.bot().fetch(A).gate == "R3"
-
-    def test_a_list_in_force_stays_where_the_disk_has_lost_it(self, world):
-        world.web.update({BLOCKLIST_URL: [blocklist("b.test"), blocklist("b.test"), 500], A: "x"})
-        resident = world.bot()
-        resident.fetch(A)
-        world.at += DAY
-        world.bot().fetch(A)
-        for path in world.folder.glob("blocklist-*"):
-            path.unlink()
-        world.at += DAY
-        assert resident.fetch(B).gate == "R3" and resident.blocklist_size == 1
-
-    def test_a_304_from_where_no_validators_were_sent_keeps_no_list_current(self, world):
-        elsewhere = "https://www.wal.sh/list"
-        world.web.update({BLOCKLIST_URL: answer(blocklist("b.test"), etag='"1"'), A: "x"})
-        bot = world.bot()
-        assert bot.fetch(A).ok
-        world.at += DAY
-        world.web.update({BLOCKLIST_URL: moved(elsewhere), elsewhere: [304, blocklist("a.test")]})
-        assert bot.fetch(A).ok
-        world.at += 400
-        assert bot.fetch(A).gate == "R3"
-
-    def test_a_list_that_was_spoilt_is_mended_by_the_next_answer(self, world):
-        world.web.update({BLOCKLIST_URL: [blocklist("a.test"), 500, blocklist("c.test")], A: "x"})
-        world.bot().fetch(A)
-        for path in world.folder.glob("blocklist-*"):
-            tear(path)
-        assert final(world.bot().fetch(A)) == ("deferred", "R3")
-        world.at += 400
-        assert world.bot().fetch(A).ok
 
     def test_what_is_said_of_one_list_vouches_for_no_other(self, world):
         """The validators belong to the list that they came with: a 304 must not bless the older."""
@@ -2075,21 +1651,16 @@ class TestR3b:
                 return 304
             return answer(blocklist("a.test", "b.test"), etag='"2"')
 
-        world.web.update({BLOCKLIST_URL: answer(blocklist("b.test"), etag='"1"'), A: "x"})
+        world.web.update({BLOCKLIST_URL: [answer(blocklist("b.test"), etag='"1"'), conditional]})
         world.bot().fetch(A)
         world.at += DAY
-        world.web[BLOCKLIST_URL] = conditional
         assert world.bot().fetch(A).gate == "R3"
-        newest = max(world.folder.glob("blocklist-*"), key=lambda path: path.stat().st_size)
-        tear(newest)
+        tear(max(world.folder.glob("blocklist-*"), key=lambda path: path.stat().st_size))
         assert world.bot().fetch(A).gate == "R3"
 
 
-def nested(levels, inner=()):
-    value = list(inner)
-    for _ in range(levels):
-        value = [value]
-    return value
+def nested(levels):
+    return functools.reduce(lambda value, _: [value], range(levels), [])
 
 
 class TestR3c:
@@ -2098,37 +1669,25 @@ class TestR3c:
     @given_rows(
         "changes, reason",
         ("another major", {"contract": "walsh-research-blocklist/v2"}, "^contract is "),
-        ("more before", {"contract": "xwalsh-research-blocklist/v1"}, "^contract is "),
-        ("a long number", {"contract": 10**400}, "^contract is "),
         ("blocked is an object", {"blocked": {}}, "blocked is {}, want"),
-        ("blocked is null", {"blocked": None}, "blocked is None"),
         ("an entry is a number", {"blocked": [1]}, "/blocked/0: domain is None"),
         ("a domain is a number", {"blocked": [{"domain": 1}]}, "/blocked/0: domain is 1"),
-        ("a later entry", {"blocked": [{"domain": "a.b"}, {}]}, "/blocked/1: domain"),
         ("the schema fails", {"schema": {"required": ["no"]}}, "validation: /: required"),
         ("no such assertion", {"schema": {"if": False}}, "validation: the schema is.* if: False"),
         ("a malformed schema", {"schema": {"type": 1}}, "validation: the schema is"),
         ("an endless schema", {"schema": {"$ref": "#"}}, r"validation: /: \$ref: leads back to"),
-        (
-            "a pattern",
-            {"schema": {"pattern": "\\p{L}"}},
-            "validation: the schema is malformed.* pattern",
-        ),
-        (
-            "depth",
-            {"blocked": nested(150), "schema": {"properties": {"blocked": {"minItems": 2}}}},
-            "validation: /blocked: minItems",
-        ),
+        ("no schema", {"schema": None}, "there is no schema"),
+        ("depth", {"blocked": nested(150), "schema": {"not": {}}}, "validation: /: not"),
     )
     def test_a_document_that_does_not_hold_is_rejected(self, changes, reason):
         with pytest.raises(wr.BlocklistRejected, match=reason) as caught:
             adopted(**{"schema": {}, **changes})
         assert is_one_line(str(caught.value)) and isinstance(caught.value, ValueError)
 
-    @pytest.mark.parametrize("document", [None, [], {}, 1, "x", nested(20_000)], ids=range(6))
-    def test_what_is_no_such_document_is_rejected(self, document):
-        with pytest.raises(wr.BlocklistRejected):
-            wr.Blocklist.from_document(document, {})
+    def test_what_is_no_such_document_is_rejected(self):
+        for document in (None, [], {}, 1, "x", nested(20_000)):
+            with pytest.raises(wr.BlocklistRejected):
+                wr.Blocklist.from_document(document, {})
 
     @given_rows(
         "refresh, seconds, is_warned",
@@ -2137,113 +1696,90 @@ class TestR3c:
         ("seven days at most", "P3W", 604800.0, False),
         ("none that can be read", "soon", 21600.0, True),
         ("a number", 5, 21600.0, True),
-        ("null", None, 21600.0, True),
+        ("none at all", None, 21600.0, False),
     )
     def test_refresh_is_the_documents_own_within_bounds(self, refresh, seconds, is_warned):
-        held = adopted(refresh=refresh)
+        document = json.loads(blocklist(refresh=refresh))
+        held = wr.Blocklist.from_document({k: v for k, v in document.items() if v is not None})
         assert held.refresh_seconds == from_cache(held).refresh_seconds == seconds
         assert len(held.warnings) == is_warned and all(map(is_one_line, held.warnings))
-
-    def test_without_a_refresh_it_is_the_specifications(self):
-        document = json.loads(blocklist())
-        del document["refresh"]
-        held = wr.Blocklist.from_document(document)
-        assert held.refresh_seconds == 6 * 3600 and held.warnings == ()
 
     def test_a_long_list_takes_bounded_memory(self):
         def parse(body):
             return wr.Blocklist.from_document(wr.parse_json(body, "blocklist"))
 
-        held, kept, peak = traced(parse, blocklist(*[f"a{n}.test" for n in range(5000)]).encode())
-        assert len(held) == 5000 and held.blocks("www.a777.test")
-        assert peak < 2.75 * 2**20 and kept < 0.88 * 2**20  # 1.03 without shared texts
+        held, kept, peak = traced(parse, blocklist(*[f"a{n}.test" for n in range(2000)]).encode())
+        assert len(held) == 2000 and held.blocks("www.a777.test")
+        assert peak < 1.2 * 2**20 and kept < 0.36 * 2**20  # 0.42 without shared texts
 
 
-DATE = r"^\d{4}-(?:0[1-9]|1[0-2])-\d{2}$"
-DURATION = r"^P(?!$)(\d+W|(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)$"
-DOMAIN = r"^([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?\.)+[a-z]{2,}$"
 EMOJI = "\U0001f600"
 
-
-# Values that a keyword cannot have, or that are not implemented.
-REFUSED_VALUES = {
-    "$schema": ["http://json-schema.org/draft-07/schema#"],
-    "$ref": ["https://x.test/s", "#/nowhere", "#nowhere", 1],
-    "$defs": [{"unused": {"minimum": "1"}}, 1],
-    "type": ["text", ["null", "text"], [{}], []],
-    "enum": [1],
-    "minimum": ["1", True],
-    "minLength": ["1", -1],
-    "pattern": [1, "("],
-    "maxItems": [1.5],
-    "uniqueItems": [1],
-    "items": [[{}]],
-    "required": ["a", [1]],
-    "patternProperties": [{"[": {}}],
-    "additionalProperties": [1],
-    "properties": [{"a": 1}, {"a": {"$id": "x"}}, {"a": {"items": {"not": {"type": 1}}}}],
-    "allOf": [{}, []],
-    # What else Draft 2020-12 asserts.
-    "exclusiveMinimum": [1],
-    "exclusiveMaximum": [1],
-    "multipleOf": [1],
-    "prefixItems": [[True]],
-    "contains": [True],
-    "minContains": [1],
-    "maxContains": [1],
-    "minProperties": [1],
-    "maxProperties": [1],
-    "propertyNames": [True],
-    "dependentRequired": [{}],
-    "dependentSchemas": [{}],
-    "if": [True],
-    "then": [True],
-    "else": [True],
-    "unevaluatedItems": [True],
-    "unevaluatedProperties": [False],
-    "$dynamicRef": ["#a"],
-}
-REFUSED_SCHEMAS = [{word: value} for word, values in REFUSED_VALUES.items() for value in values]
-REFUSED_SCHEMAS += [{"$ref": "#/$defs", "$defs": {}}, {"$ref": "#/x", "x": {}}]
-REFUSED_SCHEMAS += [{"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}}]
-REFUSED_SCHEMAS += [None, [], 1, "x"]
+# The other assertions of Draft 2020-12, and values that a keyword cannot have.
+REFUSED_SCHEMAS = [
+    {keyword: 1}
+    for keyword in (
+        "exclusiveMinimum exclusiveMaximum multipleOf prefixItems contains minContains maxContains "
+        "minProperties maxProperties propertyNames dependentRequired dependentSchemas if then else "
+        "unevaluatedItems unevaluatedProperties $dynamicRef enum pattern uniqueItems $ref $defs "
+        "additionalProperties patternProperties properties allOf items not type required"
+    ).split()
+]
+REFUSED_SCHEMAS += [{"$ref": place} for place in ("https://x.test/s", "#/nowhere", "#a", "#/$defs")]
+REFUSED_SCHEMAS += [{"type": value} for value in ("text", ["null", "text"], [{}], [])]
+REFUSED_SCHEMAS += [{"minimum": "1"}, {"maximum": True}, {"maxItems": 1.5}, {"minLength": -1}]
+REFUSED_SCHEMAS += [
+    {"items": [{}]},
+    {"required": [1]},
+    {"allOf": []},
+    {"allOf": {}},
+    {"anyOf": [1]},
+]
+REFUSED_SCHEMAS += [{"properties": {"a": {"items": {"not": {"type": 1}}}}}, None, [], 1, "x"]
+REFUSED_SCHEMAS += [{"$ref": "#", "$defs": {"unused": {"minimum": "1"}}}]
+REFUSED_SCHEMAS += [
+    {"patternProperties": {"[": True}},
+    {"additionalProperties": 1, "properties": 1},
+]
+REFUSED_SCHEMAS += [functools.reduce(lambda schema, _: {"not": schema}, range(20_000), {})]
+REFUSED_PATTERNS = (
+    "\\p{L} [\\p{L}] (?<=a+)b \\k<n> \\1 (a)\\2 [\\Z] a{2}{3} * ( ) [ [a\\] \\ a{2,1} "
+    "[z-a] \\x4 a{99999999999}"
+).split()
+REFUSED_SCHEMAS += [{"pattern": pattern} for pattern in [*REFUSED_PATTERNS, "(" * 20_000]]
 
 
 class TestSchema:
-    """JSON, and the subset of Draft 2020-12."""
+    """JSON, and the subset of Draft 2020-12; the vectors have further cases."""
 
     @given_rows(
         "schema, instance, found",
         ("false", False, 1, " false"),
         ("type", {"type": "integer"}, "1", " type"),
         ("a type of several", {"type": ["null", "array"]}, {}, " type"),
-        ("true is no number", {"type": "number"}, True, " type"),
         ("1.5 is no integer", {"type": "integer"}, 1.5, " type"),
-        ("no JSON at all", {}, (1,), " false"),
-        ("enum", {"enum": [1, "a"]}, "b", " enum"),
-        ("true is not 1", {"const": {"a": [1]}}, {"a": [True]}, " const"),
         ("minimum", {"minimum": 2}, 1.9, " minimum"),
         ("maximum", {"maximum": 2}, 10**5000, " maximum"),
         ("minLength", {"minLength": 2}, EMOJI, " minLength"),
         ("maxLength", {"maxLength": 1}, "ab", " maxLength"),
-        ("pattern", {"pattern": "^a"}, "ba", " pattern"),
+        ("a long text", {"items": {"pattern": "a"}}, ["a" * 2049], "/0 pattern"),
+        ("a long name", {"patternProperties": {"a": True}}, {"a" * 2049: 1}, " pattern"),
         ("minItems", {"minItems": 1}, [], " minItems"),
-        ("maxItems", {"maxItems": 1}, [1, 2], " maxItems"),
-        ("uniqueItems", {"uniqueItems": True}, [{"a": 1}, {"a": 1.0}], " uniqueItems"),
         ("items", {"items": {"maximum": 1}}, [1, 2], "/1 maximum"),
-        ("no items", {"items": False}, [1], "/0 items"),
+        ("no items", {"items": False}, [1], "/0 false"),
         ("required", {"items": {"required": ["b"]}}, [{"a": 1}], "/0 required"),
         ("properties", {"properties": {"a/b~": {"type": "null"}}}, {"a/b~": 1}, "/a~1b~0 type"),
-        ("some properties", {"patternProperties": {"a": False}}, {"a": 1}, "/a patternProperties"),
-        ("other properties", {"additionalProperties": False}, {"b": 2}, "/b additionalProperties"),
+        ("some properties", {"patternProperties": {"a": {"enum": []}}}, {"a": 1}, "/a enum"),
+        ("other properties", {"additionalProperties": {"minimum": 3}}, {"b": 2}, "/b minimum"),
         ("allOf", {"allOf": [True, {"type": "null"}]}, 1, " type"),
         ("anyOf", {"anyOf": [{"type": "null"}, {"minimum": 2}]}, 1, " anyOf"),
-        ("oneOf", {"oneOf": [True, {"minimum": 1}]}, 1, " oneOf"),
         ("not", {"not": {"type": "integer"}}, 1, " not"),
-        ("$ref itself", {"$ref": "#/$defs/n", "$defs": {"n": {"type": "null"}}}, 1, " type"),
+        ("an escaped $ref", {"$ref": "#/$defs/a~1b", "$defs": {"a/b": False}}, 1, " false"),
         ("$ref below", {"type": "array", "items": {"$ref": "#"}}, [[], [[5]]], "/1/0/0 type"),
-        ("an escaped $ref", {"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": False}}, 1, " $ref"),
-        ("a long text", {"items": {"pattern": "a"}}, ["a" * 2049], "/0 pattern"),
+        ("an endless $ref", {"anyOf": [{"$ref": "#"}, {"not": {"$ref": "#"}}]}, 1, " $ref"),
+        ("depth", {"type": "array", "items": {"$ref": "#"}}, nested(100_000), " $ref"),
+        ("depth and not", {"not": {"items": {"$ref": "#"}}}, nested(20_000), " $ref"),
+        ("depth and uniqueItems", {"uniqueItems": True}, nested(20_000), " $ref"),
     )
     def test_what_does_not_hold_names_pointer_and_keyword(self, schema, instance, found):
         with pytest.raises(wr.SchemaViolation) as caught:
@@ -2253,23 +1789,24 @@ class TestSchema:
 
     @given_rows(
         "schema, instance",
-        ("true", True, None),
         ("a long integer", {"type": "integer", "minimum": 0}, 10**5000),
-        ("other types", {"minimum": 9, "minLength": 9, "minItems": 9, "required": ["a"]}, None),
         ("true is no number to compare", {"minimum": 9}, True),
-        ("order of members", {"const": {"a": 1, "b": [None]}}, {"b": [None], "a": 1.0}),
-        ("unique", {"uniqueItems": True}, [1, True, "1", [1], [True], {}, []]),
+        ("other types", {"minLength": 9, "minItems": 9, "required": ["a"], "items": False}, None),
         ("not unique, not wanted", {"uniqueItems": False}, [1, 1]),
-        ("annotations", {"format": "email", "contentEncoding": "x", "x": {"type": 1}}, "x"),
-        ("$schema", {"$schema": "https://json-schema.org/draft/2020-12/schema#", "$id": "x"}, 1),
+        ("annotations", {"$id": "x", "contentEncoding": "x", "x": {"type": 1}}, "x"),
         ("a $ref that descends", {"properties": {"a": {"$ref": "#"}}}, {"a": {"a": {}}}),
         ("a name that is a keyword", {"properties": {"$ref": {"type": "integer"}}}, {"$ref": 1}),
-        ("a longer text than is matched", {"items": {"maxLength": 5000}}, ["a" * 5000]),
+        ("a text that is matched", {"pattern": "^a+$"}, "a" * 2048),
+        ("depth that no one looks at", {"items": {"maxItems": 1}}, nested(20_000)),
+        ("objects", {"uniqueItems": True}, [{"a": number} for number in range(30_000)]),
+        ("equal hashes", {"uniqueItems": True}, [n * (2**61 - 1) for n in range(30_000)]),
     )
-    def test_what_holds_is_None(self, schema, instance):
+    def test_what_holds_is_none_and_takes_no_time(self, schema, instance):
+        began = time.process_time()
         assert wr.validate(instance, schema) is None
+        assert time.process_time() - began < 5
 
-    @pytest.mark.parametrize("schema", REFUSED_SCHEMAS, ids=str)
+    @pytest.mark.parametrize("schema", REFUSED_SCHEMAS, ids=range(len(REFUSED_SCHEMAS)))
     def test_what_is_not_implemented_or_malformed_is_refused_whatever_the_instance(self, schema):
         for instance in (None, {}, [], 1, "x"):
             for whole in (schema, {"items": {"anyOf": [True, schema]}}):
@@ -2279,34 +1816,11 @@ class TestSchema:
 
     @given(
         "pattern, yes, no",
-        (
-            "^walsh-research-blocklist/v1(\\.[0-9]+)*$",
-            "walsh-research-blocklist/v1.2",
-            "walsh-research-blocklist/v1\n",
-        ),
-        (DOMAIN, "a-b.example.com", "a-.example.com"),
-        (DURATION, "P1DT2H3M4.5S", "PT"),
-        (DATE, "2026-05-23", "2026-13-23"),
-        (DATE, "2026-05-23", "\u0662026-05-23"),
-        ("^$", "", "\n"),
-        (r"^\w$", "_", "\u00e9"),
-        (r"^\W\D$", "\u00e9\u0662", "a1"),
-        (r"\bb\B", "a bc", "ab b"),
         (r"^[\w-]+[^$]$", "a-b.", "a-b$"),
         (r"^[]$]\$$", "$$", "$"),
         (r"^[\]$]$", "$", "\\"),
-        (r"^[a\-c]$", "-", "b"),
-        (r"^[-a]$", "-", "b"),
-        (r"^[+--]$", ",", "."),
-        (r"^[a&&||~~[]$", "[", "d"),
-        (r"^[^\W\d_]$", "x", "_"),
-        (r"^[\^\]$.]$", "]", "\\"),
-        ("^{a}]}$", "{a}]}", "a"),
-        ("^a{1,2}?$", "aa", "aaa"),
         (r"^(?<y>a|b)-\1$", "a-a", "a-b"),
         (r"^(?<!a)b|(?<=\$)c$", "$c", "ac"),
-        (r"^(?!.*\.\.)[a-z.]+(?<!\.)$", "a.b", "a."),
-        ("^#\u00e9 $", "#\u00e9 ", "#\u00e9"),
         ("(?i)^a$", "A", "b"),
     )
     def test_a_pattern_is_that_of_re_but_for_its_end_and_its_names(self, pattern, yes, no):
@@ -2314,121 +1828,37 @@ class TestSchema:
         assert is_valid({yes: 1, no: 2}, {"patternProperties": {pattern: {"const": 1}}})
         assert not is_valid({yes: 2}, {"patternProperties": {pattern: {"const": 1}}})
 
-    @given(
-        "pattern",
-        *(
-            "\\p{L} [\\p{L}] (?<=a+)b \\k<n> \\1 (a)\\2 [\\Z] [^] \\u{1F600} a{2}{3} * ( ) [ "
-            "[a [. [a\\] \\ a{2,1} [z-a] \\u{110000} \\x4 a{99999999999}"
-        ).split(),
-        "(" * 20_000,
-        ids=range(24),
-    )
-    def test_a_pattern_that_is_none_or_that_re_cannot_say_is_refused(self, pattern):
-        for schema in ({"pattern": pattern}, {"patternProperties": {pattern: True}}):
-            with pytest.raises(wr.UnsupportedSchema) as caught:
-                wr.validate(None, schema)
-            assert is_one_line(str(caught.value)) and "pattern" in str(caught.value)
-
-    def test_a_text_longer_than_2048_characters_matches_no_pattern(self):
-        pattern = {"pattern": "^a+$"}
-        assert is_valid("a" * 2048, pattern) and not is_valid("a" * 2049, pattern)
-        named = {"patternProperties": {"^a+$": True}}
-        assert is_valid({"a" * 2048: 1}, named) and not is_valid({"a" * 2049: 1}, named)
-
-    @given_rows(
-        "instance, schema, does_hold",
-        ("depth that no one looks at", nested(20_000), {"items": {"maxItems": 1}}, True),
-        ("depth", nested(200_000), {"type": "array", "items": {"$ref": "#"}}, False),
-        ("depth and not", nested(20_000), {"not": {"items": {"$ref": "#"}}}, False),
-        ("depth and uniqueItems", nested(20_000), {"uniqueItems": True}, False),
-        ("deep const", 1, {"const": nested(20_000)}, False),
-        ("objects", [{"a": n} for n in range(100_000)], {"uniqueItems": True}, True),
-        ("equal hashes", [n * (2**61 - 1) for n in range(30_000)], {"uniqueItems": True}, True),
-        (
-            "members",
-            dict.fromkeys(map(str, range(20_000)), 1),
-            {"additionalProperties": {"type": "integer"}, "patternProperties": {"x": False}},
-            True,
-        ),
-    )
-    def test_depth_and_size_end_in_an_answer(self, instance, schema, does_hold):
-        began = time.process_time()
-        assert is_valid(instance, schema) is does_hold
-        assert time.process_time() - began < 5
-
-    @given(
-        "schema",
-        {"$ref": "#"},
-        {"allOf": [{"$ref": "#"}]},
-        {"not": {"$ref": "#"}},
-        {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]},
-        {"oneOf": [{"$ref": "#"}, True]},
-        {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#"}]}}},
-        ids=str,
-    )
-    def test_a_ref_that_leads_back_to_itself_passes_nothing(self, schema):
-        with pytest.raises(wr.SchemaViolation, match=r"\$ref: leads back") as caught:
-            wr.validate({"x": 1}, schema)
-        assert is_one_line(str(caught.value))
-
-    def test_a_schema_too_deep_is_refused(self):
-        schema = {}
-        for _ in range(20_000):
-            schema = {"not": schema}
-        with pytest.raises(wr.UnsupportedSchema):
-            wr.validate(1, schema)
-
-    @pytest.mark.parametrize(
-        "name",
-        ["\x1b[2J\x07", "a\nb", "\u2028\x85\r", "\u202e\ufeff", "\ud800", "\0" * 5000],
-        ids=range(6),
-    )
+    @pytest.mark.parametrize("name", ["\x1b[2J\x07", "a\nb\u2028\x85\r\u202e\ufeff", "\0" * 5000])
     def test_what_is_said_of_hostile_names_is_one_line(self, name):
-        nobody = {"additionalProperties": False}
-        for instance, schema in (
-            ({name: [{name: name}]}, {"additionalProperties": {"items": nobody}}),
-            (name, {"enum": [name + "!"]}),
-            (1, {"properties": {name: {"type": name}}}),
-            (1, {"$ref": name}),
-            (1, {"pattern": "(" + name}),
-            (1, {"$schema": name}),
-            (1, {name: {}, "not": {name: {}, "properties": {name: name}}}),
-        ):
+        calls = [
+            lambda: wr.validate({name: 1}, {"additionalProperties": False}),
+            lambda: wr.validate(name, {"enum": [name + "!"]}),
+            lambda: wr.validate(1, {"properties": {name: {"type": name}}}),
+            lambda: wr.validate(1, {"$ref": name}),
+            lambda: adopted(contract=name),
+            lambda: adopted(blocked=name),
+            lambda: adopted(blocked=[{"domain": [name]}]),
+        ]
+        for call in calls:
             with pytest.raises(ValueError) as caught:
-                wr.validate(instance, schema)
-            assert is_one_line(str(caught.value))
-        for fields in ({"contract": name}, {"blocked": name}, {"blocked": [{"domain": [name]}]}):
-            with pytest.raises(wr.BlocklistRejected) as caught:
-                adopted(**{"schema": {}, **fields})
+                call()
             assert is_one_line(str(caught.value))
         assert all(map(is_one_line, adopted(name + "#/", "%", refresh=name).warnings))
 
     @given(
         "body",
-        b"",
-        b"{",
-        b"\xff",
-        b"[NaN]",
-        b"[-Infinity]",
-        b"[Infinity]",
-        b"nul",
-        b"[1 2]",
+        *(b"", b"{", b"\xff", b"[NaN]", b"[-Infinity]", b"nul", b"[1 2]", b"[],{}"),
         b"[" * 9_000,
-        b'{"a":' * 9_000,
         b"[" * 10**6,
         b"-" + b"9" * 10**6,
-        b"[],{}",
-        ids=range(13),
+        b"[" + b"9" * 4301 + b"]",
+        ids=range(12),
     )
     def test_what_is_no_json_is_a_ValueError_that_names_it(self, body):
         began = time.process_time()
         with pytest.raises(ValueError, match="^the list (is no JSON|opens)") as caught:
             wr.parse_json(body, "the list")
         assert is_one_line(str(caught.value)) and time.process_time() - began < 2
-
-    def test_an_integer_of_too_many_digits_is_not_converted(self):
-        with pytest.raises(ValueError, match="an integer has 4301 digits, want at most 4300"):
-            wr.parse_json(b"[" + b"9" * 4301 + b"]", "it")
 
     @pytest.mark.parametrize("part", [b"{},", b"[],", b'{"":0},', b"[[]],", b"[0],"])
     def test_json_of_little_but_brackets_is_refused_before_it_takes_memory(self, part):
@@ -2437,32 +1867,12 @@ class TestSchema:
             wr.parse_json(body, "the list")
         assert peak_bytes(wr.parse_json, body, "the list") < 2**20
 
-    def test_json_of_a_few_brackets_or_of_entries_is_read(self):
+    def test_other_json_is_read_as_utf_8_with_and_without_a_mark(self):
         assert len(wr.parse_json(b"[" + b"{}," * 9_998 + b"{}]", "it")) == 9_999
-        entries = ",".join(['{"domain":"a.b"}'] * 50_000)
-        assert len(wr.parse_json(f"[{entries}]".encode(), "it")) == 50_000
-
-    def test_json_is_read_as_utf_8_with_and_without_a_mark(self):
+        assert len(wr.parse_json(blocklist(*["a.b"] * 5_000).encode(), "it")["blocked"]) == 5_000
         value = {"a": ["\u00e9", EMOJI, 1, -2.5, True, None, 10**4200]}
         body = f'{{"a": ["\u00e9", "{EMOJI}", 1, -2.5, true, null, 1{"0" * 4200}]}}'.encode()
         assert wr.parse_json(body, "it") == wr.parse_json(b"\xef\xbb\xbf" + body, "it") == value
-
-    def test_random_schemas_and_instances_end_in_one_of_three_ways(self):
-        dice = random.Random("schemas")
-        atoms = [0, 1.5, "a", "#", "^a", True, None, [], {}, ["a"], [{}], {"a": {}}, {"a": ["a"]}]
-        words = (
-            "type enum minimum pattern items $ref required properties patternProperties "
-            "additionalProperties anyOf if $defs $id not oneOf"
-        ).split()
-        outcomes = set()
-        for _ in range(1500):
-            schema = {dice.choice(words): dice.choice(atoms) for _ in range(dice.randrange(1, 4))}
-            try:
-                outcomes.add(is_valid(dice.choice(atoms), dice.choice([schema, {"items": schema}])))
-            except wr.UnsupportedSchema as error:
-                assert is_one_line(str(error))
-                outcomes.add("unsupported")
-        assert outcomes == {True, False, "unsupported"}
 
 
 WWW = "https://www.a.test/"

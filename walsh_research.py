@@ -407,29 +407,14 @@ class BlocklistRejected(ValueError):
 
 
 # === 3. TIME   R5   spec 12.5, 12.6 ==========================================
-# Durations and dates. Their expressions are strings, since `re` compiles them on first use.
-UNIT_COUNT = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # 15 digits are exact as a float
-ISO_DURATION = (
-    "(?!.*[.,][0-9]+[A-Za-z].)"  # only the last number may have a fraction
-    "P(?=[0-9T])"
-    rf"(?:{UNIT_COUNT}W"
-    rf"|(?:{UNIT_COUNT}D)?"
-    rf"(?:T(?=[0-9])(?:{UNIT_COUNT}H)?(?:{UNIT_COUNT}M)?(?:{UNIT_COUNT}S)?)?"
-    r")"
-)
-# IMF-fixdate, RFC 850 and asctime (RFC 9110 5.6.7); `email.utils` accepts far more.
-HTTP_TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
-HTTP_DATE = (
-    rf"(?i)[a-z]+, [0-9]{{2}}(?: [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) {HTTP_TIME} GMT"
-    rf"|[a-z]+ [a-z]{{3}} [ 0-9][0-9] {HTTP_TIME} [0-9]{{4}}"
-)
+# Durations and dates.
 
 
 def utc_moment(unix_seconds: float) -> datetime:
     """The instant in UTC, rounded down to the second, within the years 1 to 9999."""
     from datetime import datetime, timedelta
 
-    # From the first second of the year 1 to the last of 9999, which ISO 8601 writes in four digits.
+    # `datetime` and ISO 8601's years of four digits end with the last second of 9999.
     kept = max(-62135596800, min(unix_seconds, 253402300799))
     return datetime(1970, 1, 1) + timedelta(seconds=kept // 1)
 
@@ -451,17 +436,6 @@ def iso_utc(unix_seconds: float, exactly: bool = False) -> str:
     return f"{text}Z"
 
 
-def duration_seconds(text: str, forms: Iterable[str]) -> float | None:
-    """Seconds of a duration, by the first of the regular expressions that matches; else None."""
-    for form in forms:
-        found = re.fullmatch(form, text)
-        if found is not None:
-            numbers = [float(number.replace(",", ".")) for number in found.groups("0")]
-            # Every form has a group for each of these units.
-            return float(sum(map(operator.mul, numbers, (604800, 86400, 3600, 60, 1))))
-    return None
-
-
 def parse_duration(text: str) -> float:
     """Seconds (float) of an ISO 8601 duration, `PnW` or `PnDTnHnMnS`. Spec 9.2, 12.6.
 
@@ -470,24 +444,40 @@ def parse_duration(text: str) -> float:
     >>> parse_duration("PT1H30M")
     5400.0
     """
-    seconds = duration_seconds(text, [ISO_DURATION])
-    if seconds is None:
+    number = r"([0-9]{1,15}(?:[.,][0-9]{1,15})?)"  # 15 digits are exact as a float
+    found = re.fullmatch(
+        "(?!.*[.,][0-9]+[A-Za-z].)"  # only the last number may have a fraction
+        "P(?=[0-9T])"
+        rf"(?:{number}W"
+        rf"|(?:{number}D)?"
+        rf"(?:T(?=[0-9])(?:{number}H)?(?:{number}M)?(?:{number}S)?)?"
+        r")",
+        text,
+    )
+    if found is None:
         raise ValueError(
             f"duration is {text[:80]!r}, "
             "want ISO 8601 such as PT6H, P1D or PT1H30M, without years and months"
         )
-    return seconds
+    counts = [float(count.replace(",", ".")) for count in found.groups("0")]
+    return float(sum(map(operator.mul, counts, (604800, 86400, 3600, 60, 1))))
 
 
 def parse_http_date(value: str, now: float) -> float | None:
     """Unix seconds of an HTTP-date in ASCII, whatever weekday it names; None for other text."""
     from email.utils import parsedate_tz
 
-    parts = re.fullmatch(HTTP_DATE, value) and parsedate_tz(value)
+    # IMF-fixdate, RFC 850 and asctime (RFC 9110 5.6.7); `parsedate_tz` alone accepts far more.
+    clock = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
+    form = (
+        rf"(?i)[a-z]+, [0-9]{{2}}(?: [a-z]{{3}} [0-9]{{4}}|-[a-z]{{3}}-[0-9]{{2}}) {clock} GMT"
+        rf"|[a-z]+ [a-z]{{3}} [ 0-9][0-9] {clock} [0-9]{{4}}"
+    )
+    parts = re.fullmatch(form, value) and parsedate_tz(value)
     if not parts:
         return None
     year, month, day, hour, minute, second = parts[:6]
-    if "-" in value:  # RFC 850: a year of two digits is at most 50 years ahead
+    if "-" in value:  # RFC 850: a year of two digits is never more than 50 years ahead
         latest_year = utc_moment(max(0.0, now)).year + 50
         year = latest_year - (latest_year - year) % 100
     epoch = utc_moment(0.0)
@@ -495,7 +485,9 @@ def parse_http_date(value: str, now: float) -> float | None:
         moment = epoch.replace(year, month, day, hour, minute)
     except ValueError:  # 30 February
         return None
-    return (moment - epoch).total_seconds() + second if second <= 60 else None  # a leap second
+    if second > 60:  # 60 is a leap second
+        return None
+    return (moment - epoch).total_seconds() + second
 
 
 def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
@@ -522,28 +514,11 @@ def parse_retry_after(value: Optional[str], now: float) -> Optional[float]:
 # === 4. URLS   R7   spec 10.2, 12.4 ==========================================
 # The three forms of a URL (de-duplication key, throttle key, wire form), and public addresses.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986, appendix B; matches any text.
-REFERENCE = lazy_re(r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?")
-# Userinfo, host, port.
-AUTHORITY = lazy_re(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?")
-# A URL without its scheme.
-BARE_NAME = lazy_re(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?")
-ASCII_HOST = lazy_re(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*")
 NEVER_IN_URL = lazy_re(r"[\x00-\x1f\x7f\ud800-\udfff]")
-# White space, " < > \ ^ ` { | } and everything beyond ASCII; a stray % is not encoded.
-UNSAFE_IN_URL = lazy_re(r"[^!#-;=?-\[\]_a-z~]+")
 IDNA_DOTS = "[.\u3002\uff0e\uff61]"
-IPV4_NUMBERS = lazy_re(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}")
 ENDS_IN_NUMBER = lazy_re(r"(?:\A|\.)(?:0x[0-9a-f]*|[0-9]+)\Z")
 # The first 96 bits of an IPv6 address that stands for an IPv4 one: mapped, NAT64 (RFC 6052 2.1).
 IPV4_PREFIXES = (0xFFFF, 0x64FF9B << 64)
-# The opening of a URL, or of a URL in its path or query, unless just a host and a port follow:
-# then a userinfo may follow. A password may contain a slash.
-DOUBTFUL_OPENING = lazy_re(
-    r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
-    r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
-    r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))"
-)
 # Characters that show as nothing or as a blank, though `isprintable` accepts them.
 INVISIBLE = lazy_re(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0\ufffc"
@@ -593,7 +568,14 @@ def mask_credentials(text_url: str) -> str:
         return text_url
     start = 0
     if re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//", text_url):
-        opening = DOUBTFUL_OPENING.search(text_url, 0, hidden.end())
+        # The first `//` that is not followed by just a host and a port, because a userinfo may
+        # follow instead. A path or a query may contain a URL, and a password may contain a slash.
+        opening = re.search(
+            r"(?i)(?:https?:[/\\]+|//|%2f%2f)(?![/\\])(?!"
+            r"(?:\[[0-9a-f:.]*\]|(?:[^\s/?#@:%\\\[\]\uff20\ufe6b]|%(?!40|2f|3f|23|26|3a))+)"
+            r"(?!://)(?:(?::|%3a)[0-9]{0,5})?(?:[/?#]|%2f|%3f|%23|%26|\Z))",
+            text_url[: hidden.end()],
+        )
         if opening is None:
             return text_url
         start = opening.end()
@@ -614,7 +596,7 @@ def ipv4_part(text: str) -> int:
 
 def ipv4_literal(host: str) -> str | None:
     """The dotted IPv4 address that `inet_aton` and browsers read in a host of numbers, or None."""
-    if not IPV4_NUMBERS.fullmatch(host):
+    if not re.fullmatch(r"(?:(?:0x[0-9a-f]{1,61}|[0-9]{1,63})(?:\.(?!\Z)|\Z)){1,4}", host):
         return None
     try:
         *octets, rest = map(ipv4_part, host.split("."))
@@ -653,7 +635,7 @@ def normalize_host(host: str) -> str:
     if not name.isascii():
         name = idna_name(name, host)
     name = name.lower().removesuffix(".")
-    if not ASCII_HOST.fullmatch(name):
+    if not re.fullmatch(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", name):
         raise not_wanted("host", host, "at most 63 letters, digits or hyphens a label, 253 in all")
     if not ENDS_IN_NUMBER.search(name):
         return name
@@ -704,12 +686,14 @@ def idna_name(name: str, host: str) -> str:
 
 
 def split_reference(reference: str) -> list[str]:
-    """Scheme, authority, path, query and fragment, each with its delimiter, or ""."""
-    found = next(REFERENCE.finditer(reference))
+    """Scheme, authority, path, query and fragment of any text, each with its delimiter, or ""."""
+    # RFC 3986, appendix B.
+    form = r"(?s)([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?"
+    found = next(re.finditer(form, reference))
     return list(found.groups(""))
 
 
-@lru_cache(maxsize=8)  # every gate splits the same URL, which may have 64 KiB
+@lru_cache(maxsize=8)  # a target is split 13 times, mostly by its gates
 def split_url(url: str) -> UrlParts:
     """The parts of an absolute http(s) URL. Raises ValueError for anything else.
 
@@ -724,11 +708,13 @@ def split_url(url: str) -> UrlParts:
             "want no control characters and no lone surrogates"
         )
     scheme, authority, path, query, _ = split_reference(url)
-    match = AUTHORITY.fullmatch(authority)
+    # Userinfo, host, port.
+    match = re.fullmatch(r"//(?:([^\\]*)@)?((?:[^@\]]*\])?[^@:]*)(?::([0-9]{0,5}))?", authority)
     is_http = scheme.lower() in ("http:", "https:")
     if not is_http or match is None or not 0 < int(match[3] or 80) < 65536:
         wanted = "http(s)://host or http(s)://host:port, the port from 1 to 65535"
-        if BARE_NAME.fullmatch(url) and mask_credentials(url) == url:
+        is_bare_name = re.fullmatch(r"[\w-]+(?:\.[\w-]+)+(?::[0-9]+)?(?:[/?#][^@]*)?", url)
+        if is_bare_name and mask_credentials(url) == url:
             wanted += f"; did you mean https://{url[:80]}"
         raise not_wanted("URL", url, wanted)
     userinfo, host, port_text = match.groups()
@@ -747,7 +733,8 @@ def canonical_url(url: str) -> str:
     origin = url_origin(parts).removesuffix(f":{DEFAULT_PORTS[parts.scheme]}")
     path = parts.path.removesuffix("/")  # one slash only: /a// becomes /a/
     key = f"{origin}{path or '/'}{parts.query}"
-    return url if key == url else key  # saves a string each: a run may hold 10^6 URLs
+    # The same object where it is equal: a run may hold 10^6 URLs beside their keys.
+    return url if key == url else key
 
 
 def url_origin(parts: UrlParts) -> str:
@@ -759,8 +746,6 @@ def url_origin(parts: UrlParts) -> str:
 
 def resolve_dot_segments(path: str) -> str:
     """The path without dot segments (RFC 3986 5.2.4); servers and browsers read `%2e` as a dot."""
-    if "/." not in f"/{path}" and "%2" not in path:  # nearly all paths
-        return path
     kept: list[str] = []
     for segment in path.split("/"):
         dots = segment.lower().replace("%2e", ".")
@@ -785,7 +770,8 @@ def wire_url(url: str) -> str:
     if parts.userinfo is not None:
         raise ValueError("URL has credentials before its @, want none")
     target = resolve_dot_segments(parts.path or "/") + parts.query
-    wire = url_origin(parts) + UNSAFE_IN_URL.sub(percent_encode, target)
+    # White space, " < > \ ^ ` { | } and everything beyond ASCII; a stray % is not encoded.
+    wire = url_origin(parts) + re.sub(r"[^!#-;=?-\[\]_a-z~]+", percent_encode, target)
     if len(wire) > MAX_URL_LENGTH:
         raise ValueError(
             f"URL has {len(wire)} characters when encoded, want at most {MAX_URL_LENGTH}"
@@ -838,11 +824,11 @@ def resolve_url(base: str, reference: str) -> str:
             elif not path.startswith("/"):
                 folder = base_path.rpartition("/")[0]
                 path = f"{folder}/{path}"
-    if authority:  # without one, x:/.//host must not become x://host
+    if authority:  # without an authority, x:/.//host would become x://host
         path = resolve_dot_segments(path)
     resolved = f"{scheme}{authority}{path}{query}{fragment}"
     if len(resolved) > MAX_URL_LENGTH or NEVER_IN_URL.search(resolved):
-        # The message shows the reference alone: resolved, a misspelt URL looks like a path.
+        # The message quotes the reference, since a misspelt URL looks like a path when resolved.
         wanted = f"no control characters, and a URL of at most {MAX_URL_LENGTH} characters"
         raise not_wanted("reference", reference, wanted)
     return resolved
@@ -890,9 +876,9 @@ def address_blocks() -> list[tuple[IPv4Network | IPv6Network, str]]:
 
 def judged_addresses(address: Any) -> Sequence[IPv4Address | IPv6Address]:
     """The IPv4 addresses that an IPv6 address contains, else the address itself."""
-    if address.version == 4 or int(address) <= 1:
+    if address.version == 4 or int(address) <= 1:  # :: and ::1 contain no other address
         return [address]
-    # With local NAT64 (RFC 8215), and the deprecated ::127.0.0.1.
+    # Also local NAT64 (RFC 8215), and deprecated addresses such as ::127.0.0.1.
     if int(address) >> 32 in (*IPV4_PREFIXES, 0x64FF9B0001 << 48, 0):
         return [last_ipv4(address)]
     if address.sixtofour:
@@ -936,19 +922,15 @@ ROBOTS_BLANKS = r"[^\S\n]*"
 # `robots_text` puts a line feed before each line; some editors leave a byte order mark there.
 ROBOTS_LINE_START = r"(?i)\n(?:[^\S\n]|\ufeff)*"
 # The field, the colon and the value. The misspellings are those that google/robotstxt accepts
-# (robots.cc, `ParsedRobotsKey`), and an underscore. As there, more letters may follow, as in
-# `User-agents`, and the colon may be missing before exactly one word, unlike in a line of prose.
+# (robots.cc, `ParsedRobotsKey`), and `user_agent`. As in google/robotstxt, letters may follow the
+# field, as in `User-agents`, and the colon may be missing where exactly one word follows; a line
+# of prose has more words.
 ROBOTS_LINE = lazy_re(
     rf"{ROBOTS_LINE_START}((?a:user[-_ ]?agent[a-z]*"
     r"|(?:disallow|dissallow|dissalow|disalow|diasllow|disallaw)[a-z]*"
     rf"|(?:allow|crawl-delay|content-signal)(?={ROBOTS_BLANKS}:)))"
     rf"({ROBOTS_BLANKS}:|[^\S\n]+(?=[^\s#]+{ROBOTS_BLANKS}(?:[\n#]|\Z)))([^\n#]*)"
 )
-ROBOTS_SITEMAP_LINE = lazy_re(
-    rf"{ROBOTS_LINE_START}site-?map{ROBOTS_BLANKS}:{ROBOTS_BLANKS}(https?://[^\s#]+)"
-)
-# Octets that are no UTF-8, as `surrogateescape` decodes them, percent-encoded.
-ROBOTS_UNDECODED = {0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)}
 # An octet that must be encoded, or an escape.
 ROBOTS_OCTET = lazy_re(r"[^A-Za-z0-9\-._~:/?\[\]@!&'()+,;=*$](?:(?<=%)[0-9A-Fa-f]{2})?")
 # RFC 3986 2.2, except `*` and `$`, which are operators of rules, and `#`, which ends rule and path.
@@ -971,9 +953,9 @@ def robots_meaning(status: int) -> str:
 def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     """A robots.txt with a line feed before each line, and whether it is text.
 
-    A body with a NUL, or with more than a third of octets that are no UTF-8, is not text; its
+    A body is not text if it has a NUL, or if more than a third of its octets are no UTF-8. Its
     lines are obeyed all the same (RFC 9309 2.3.1.5). Octets that are no UTF-8 are percent-encoded,
-    which is how rules are compared.
+    since rules are compared in that form.
     """
     if isinstance(body, str):
         body = body[: MAX_ROBOTS_BYTES + 1].encode("utf-8", "surrogatepass")
@@ -985,10 +967,11 @@ def robots_text(body: bytes | bytearray | str) -> tuple[str, bool]:
     undecoded = len(body) - len(text.encode("utf-8", "ignore"))
     is_text = "\0" not in text and undecoded * 3 <= len(body)
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    text = "\n" + text.translate(ROBOTS_UNDECODED)
+    # Octets that are no UTF-8, as `surrogateescape` has decoded them.
+    text = "\n" + text.translate({0xDC00 + octet: f"%{octet:02X}" for octet in range(128, 256)})
     if next_octet not in b"\r\n":
-        # R2c: the last line was cut off. It is removed if it might allow more or end a group, else
-        # an escape or a `$` at its end, which may be incomplete.
+        # R2c: the last line was cut off. If it might allow more or end a group, it is removed.
+        # Otherwise only an escape or a `$` at its end is removed, which may be incomplete.
         uncertain = rf"(?i)(?:\n{ROBOTS_BLANKS}(?:allow|user|site)[^\n]*|%[0-9A-F]?|\$)\Z"
         text = re.sub(uncertain, "\n", text)
     return text, is_text
@@ -1014,19 +997,6 @@ def robots_lines(text: str) -> Iterator[RobotsLine]:
         yield field, value.strip(), is_exact, number
 
 
-def robots_means_us(value: str, token: str, wanted: str) -> bool:
-    """Whether a User-agent value that does not literally name us probably means us.
-
-    The name may be followed by a version, a star or words, or stand in a whole User-Agent string.
-    >>> [robots_means_us(value, "walsh-research", "*") for value in ("Walsh/1.2", "* all", "*bot")]
-    [True, True, False]
-    """
-    if re.match(r"\*(?![\w-])", value):
-        return wanted == "*"
-    products = (found[0] for found in re.finditer(r"[\w-]+", value.lower()))
-    return token.startswith(next(products, " ")) or token in products
-
-
 def robots_is_name(value: str, token: str) -> bool:
     """Whether a User-agent value literally names the product, or is `*`. Spec 9.1.3."""
     return value == "*" or (value != "" and token.startswith(value.lower()))
@@ -1039,39 +1009,64 @@ def robots_group(lines: Iterable[RobotsLine], token: str) -> str | None:
     return max(names, key=lambda name: len(name.strip("*")), default=None)  # R2a
 
 
+def robots_agent(value: str, is_exact: bool, token: str, selected: str) -> str:
+    """What a User-agent line says: "selected", "meant" or "other".
+
+    "selected" is the literal name of the selected group. "meant" is a line that probably means us:
+    misspelt, or with a version, a star or words behind the name, or a whole User-Agent string.
+    >>> values = ["*", "Walsh/1.2", "* all", "*bot"]
+    >>> [robots_agent(value, True, "walsh-research", "*") for value in values]
+    ['selected', 'meant', 'meant', 'other']
+    """
+    if is_exact and robots_is_name(value, token):
+        return "selected" if value.lower() == selected else "other"
+    if re.match(r"\*(?![\w-])", value):
+        is_meant = selected == "*"
+    else:
+        words = (found[0] for found in re.finditer(r"[\w-]+", value.lower()))
+        is_meant = token.startswith(next(words, " ")) or token in words
+    return "meant" if is_meant else "other"
+
+
+def robots_agents(
+    lines: Iterable[RobotsLine], token: str, selected: str, is_literal: bool
+) -> Iterator[set[str]]:
+    """For each line, what the User-agent lines of its group say, by `robots_agent`. Spec 9.1.2.
+
+    A rule line ends the list of agents: the next User-agent line begins a new group. The literal
+    reading skips misspelt lines; the other reading takes them as their author probably meant them.
+    """
+    agents: set[str] = set()
+    is_list_open = False
+    for field, value, is_exact, _ in lines:
+        if is_exact or not is_literal:
+            if field == "user-agent":
+                known = agents if is_list_open else set()
+                agents = known | {robots_agent(value, is_exact, token, selected)}
+            if field != "content-signal":
+                is_list_open = field == "user-agent"
+        yield agents
+
+
 def robots_binding(
-    lines: Iterable[RobotsLine], token: str, group: str | None
+    lines: Sequence[RobotsLine], token: str, group: str | None
 ) -> Iterator[tuple[RobotsLine, bool]]:
     """The lines that bind us, each with whether it overrides every Allow. Spec 9.1.2.
 
-    R2c: a User-agent line that does not literally name us may be meant for us. The lines behind
-    such a line, except Allow, bind us beside those of the selected group.
+    R2c: the lines behind a User-agent line that is probably meant for us, except Allow, bind us
+    beside those of the selected group. An Allow binds us where both readings count it to the
+    selected group, and neither to a group that is meant for us.
     """
-    wanted = (group or "*").lower()
-    # `is_ours`: the next lines are ours when read literally; `is_ours_in_both`: in both readings;
-    # `is_meant`: only as probably meant. `is_closed`, `is_closed_as_meant`: a rule has ended the
-    # list of agents, so the next User-agent line begins a new group, in one reading or the other.
-    is_ours = is_ours_in_both = is_meant = is_closed = is_closed_as_meant = False
-    for line in lines:
-        field, value, is_exact, _ = line
-        if field == "user-agent":
-            is_name = is_exact and robots_is_name(value, token)
-            is_selected = is_name and value.lower() == wanted
-            means_us = not is_name and robots_means_us(value, token, wanted)
-            is_ours = is_selected or (is_ours and not (is_closed and is_exact))
-            is_ours_in_both = is_selected or (is_ours_in_both and not is_closed_as_meant)
-            is_meant = means_us or (is_meant and not is_closed_as_meant)
-            is_closed = is_closed and not is_exact
-            is_closed_as_meant = False
-            continue
-        if field != "content-signal":
-            is_closed = is_closed or is_exact
-            is_closed_as_meant = True
+    selected = (group or "*").lower()
+    literal = robots_agents(lines, token, selected, is_literal=True)
+    as_meant = robots_agents(lines, token, selected, is_literal=False)
+    for line, agents, meant_agents in zip(lines, literal, as_meant):
+        field, _, is_exact, _ = line
+        is_meant = "meant" in meant_agents
+        binds = "selected" in agents or is_meant  # R2c
         if field == "allow":
-            binds = is_ours_in_both and not is_meant and is_exact  # R2c
-        else:
-            binds = is_ours or is_meant  # R2c
-        if binds:
+            binds = is_exact and "selected" in agents & meant_agents and not is_meant  # R2c
+        if binds and field != "user-agent":
             yield line, is_meant
 
 
@@ -1125,9 +1120,9 @@ def robots_target(target: str) -> str:
 
 
 def robots_forms(value: str, is_allow: bool) -> Iterable[str]:
-    """The spellings in which a rule may match; none for a rule without a value (spec 9.1.4).
+    """The spellings in which a rule is compared; none for a rule without a value (spec 9.1.4).
 
-    R2c: a Disallow also matches with every escape decoded (RFC 9309, figure 4, row 2).
+    R2c: a Disallow is also compared with all its escapes decoded (RFC 9309, figure 4, row 2).
     >>> sorted(robots_forms("/a%2Fb$", is_allow=False)), list(robots_forms("", is_allow=True))
     (['/a%2Fb$', '/a/b$'], [])
     """
@@ -1138,30 +1133,31 @@ def robots_forms(value: str, is_allow: bool) -> Iterable[str]:
     return {form, robots_octets(form, ROBOTS_RESERVED)}  # R2c
 
 
-def robots_match_length(form: str, path: str, is_longest: bool) -> int:
-    """How many octets of `path` a rule covers; -1 where the rule does not match. Spec 9.1.4.
+def robots_match_lengths(form: str, path: str) -> tuple[int, int] | None:
+    """How many octets of `path` a rule covers, at least and at most; None for no match. Spec 9.1.4.
 
-    The caller has checked that `path` begins with the part of the rule before its first `*`, and
-    has added a `$` to `path`, so that a `$` at the end of a rule is a plain character, which is not
-    counted. A `*` counts the octets that it matches, in its longest or its shortest expansion.
-    >>> [robots_match_length("/a*b", "/abxbx$", is_longest) for is_longest in (True, False)]
-    [5, 3]
+    The caller has checked that `path` begins with the part of the rule before its first `*` or its
+    final `$`. A `*` counts the octets that it matches; a final `$` counts nothing.
+    >>> robots_match_lengths("/a*b", "/abxbx"), robots_match_lengths("/a$", "/ab")
+    ((3, 5), None)
     """
-    first, *pieces = form.split("*")
+    first, *pieces = form.removesuffix("$").split("*")
     # Pieces never overlap. Each is found at its leftmost place, which leaves the most room for the
     # pieces behind it.
-    end = len(first)
+    shortest = longest = len(first)
     for piece in pieces:
-        start = path.find(piece, end)
+        start = path.find(piece, shortest)
         if start < 0:
-            return -1
-        end = start + len(piece)
-    if pieces and is_longest:  # only the place of the last piece decides the length
-        end = path.rfind(pieces[-1]) + len(pieces[-1])
-    return min(end, len(path) - 1)
+            return None
+        shortest = start + len(piece)
+        longest = path.rfind(piece) + len(piece)  # only the place of the last piece decides
+    if not form.endswith("$"):
+        return shortest, longest
+    return (longest, longest) if longest == len(path) else None
 
 
-# A form of a rule up to its first `*`, the form, the rule, and whether it overrides every Allow.
+# A form of a rule up to its first `*` or its final `$`, the form, the rule, and whether the rule
+# overrides every Allow.
 RobotsRow = tuple[str, str, Rule, bool]
 
 
@@ -1204,9 +1200,11 @@ class RobotsTxt(NamedTuple):
                 rule = Rule(field == "allow", value, number)
                 rules.append(rule)
                 for form in robots_forms(value, rule.allow):
-                    rows.append((form.partition("*")[0], form, rule, is_final))
+                    beginning = form.removesuffix("$").partition("*")[0]
+                    rows.append((beginning, form, rule, is_final))
+        sitemap = rf"{ROBOTS_LINE_START}site-?map{ROBOTS_BLANKS}:{ROBOTS_BLANKS}(https?://[^\s#]+)"
         # ours: a file may have 32,000 such lines, of which `discover` would list each
-        sitemaps = islice(ROBOTS_SITEMAP_LINE.finditer(text), 1000)
+        sitemaps = islice(re.finditer(sitemap, text), 1000)
         return cls(
             group=group,
             rules=rules,
@@ -1231,22 +1229,22 @@ class RobotsTxt(NamedTuple):
         path = robots_target(target)
         if path == "/robots.txt":
             return None  # always allowed (RFC 9309 2.2.2)
-        path += "$"
         octets_left = 2**26  # ours: octets compared by wildcard rules, which take a second at worst
         matches = []
-        # R2c: a Disallow also holds where it matches with every escape in rule and path decoded.
+        # R2c: for a Disallow, the path is also compared with all its escapes decoded.
         for spelling in dict.fromkeys((path, robots_octets(path, ROBOTS_RESERVED))):
             for beginning, form, rule, is_final in self.rows:
                 if not spelling.startswith(beginning) or (rule.allow and spelling != path):
                     continue
                 octets_left -= len(spelling) * (1 + len(form) // 64)
                 if octets_left < 0 and "*" in form:  # R2c: too slow to match: a Disallow holds
-                    covered = -1 if rule.allow else len(path)
+                    lengths = None if rule.allow else (0, len(path) + 1)
                 else:
-                    covered = robots_match_length(form, spelling, is_longest=not rule.allow)  # R2c
-                if covered >= 0 and is_final:
-                    covered = len(path)  # R2c: longer than any Allow
-                if covered >= 0:
+                    lengths = robots_match_lengths(form, spelling)
+                if lengths:
+                    covered = min(lengths) if rule.allow else max(lengths)  # R2c
+                    if is_final:
+                        covered = len(path) + 1  # R2c: longer than any Allow
                     # R2b: of equally long matches an Allow decides, else the first rule.
                     matches.append((covered, rule.allow, -rule.line, rule))  # R2b
         return max(matches)[3] if matches else None  # R2b: the longest
@@ -1293,8 +1291,8 @@ def parse_json(body: bytes, what: str) -> Any:
     """
     import json
 
-    # ours: an empty array takes 3 bytes of JSON and many of memory. 10,000 of them take 2 MiB, and
-    # the shortest entry of a blocklist, `{"domain":"a.b"},`, has 17 bytes.
+    # ours: small arrays and objects take far more memory than JSON. 10,000 of them take 2 MiB,
+    # which is harmless; a blocklist has at most one in 17 bytes, such as `{"domain":"a.b"},`.
     brackets = body.count(b"[") + body.count(b"{")
     most = max(10_000, len(body) // 16)
     if brackets > most:
@@ -1309,44 +1307,30 @@ def parse_json(body: bytes, what: str) -> Any:
 
 
 # 6b. Patterns are compiled by `re`, which reads some rare ones differently from ECMA 262.
-# An escape or a class is matched to be left as it is: a `$` in either is a plain character.
-PATTERN_PART = lazy_re(r"(?s)\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])")
-
-
-def python_part(found: re.Match[str]) -> str:
-    """A part of a pattern in the syntax of `re`."""
-    return {"$": r"\Z", "(?<": "(?P<"}.get(found[0], found[0])
-
-
 @lru_cache(maxsize=256)
 def compile_pattern(source: str) -> re.Pattern[str]:
     """A pattern of a schema. Raises ValueError where it is malformed, or unknown to `re`."""
-    import warnings
-
+    # Escapes and classes are matched and left as they are, since a `$` in them is a character.
+    parts = r"(?s)\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|\$|\(\?<(?![=!])"
+    translated = {"$": r"\Z", "(?<": "(?P<"}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as the FutureWarning about `[[`
-            return re.compile(PATTERN_PART.sub(python_part, source), re.ASCII)
+        in_python = re.sub(parts, lambda found: translated.get(found[0], found[0]), source)
+        return re.compile(in_python, re.ASCII)
     except (ValueError, OverflowError, RecursionError, re.error) as error:
         raise ValueError(f"pattern {brief_value(source)}: {error}") from None
 
 
 # 6c. JSON values: types, comparison, and text for messages.
 JsonObject = dict[str, Any]
-OBJECT = (dict,)
-ARRAY = (list,)
-TEXT = (str,)
-NUMBER = (int, float)
 TYPES = {
-    "object": OBJECT,
-    "array": ARRAY,
-    "string": TEXT,
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
     "boolean": (bool,),
     "null": (type(None),),
     "integer": (int,),
-    "number": NUMBER,
+    "number": (int, float),
 }
-ANY = tuple(itertools.chain(*TYPES.values()))
 BRIEF = reprlib.Repr()
 BRIEF.maxlevel = 2
 BRIEF.maxstring = 60
@@ -1370,7 +1354,7 @@ def json_key(value: Any) -> Any:
         return frozenset(zip(value, map(json_key, value.values())))
     if isinstance(value, list):
         return tuple(map(json_key, value))
-    if type(value) in NUMBER and value % 1 == 0:
+    if type(value) in TYPES["number"] and value % 1 == 0:
         return b"%x" % int(value)
     return value
 
@@ -1395,7 +1379,7 @@ def is_as_short(most: int, value: Any) -> bool:
 
 def is_match(pattern: str, text: str) -> bool:
     if len(text) > MAX_MATCHED_TEXT:
-        raise violation(f"{len(text)} characters", MAX_MATCHED_TEXT)
+        raise violation("pattern", f"{len(text)} characters", MAX_MATCHED_TEXT)
     return compile_pattern(pattern).search(text) is not None
 
 
@@ -1403,12 +1387,13 @@ def pointer_part(name: str | int) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def violation(found: Any, wanted: Any) -> SchemaViolation:
-    """A SchemaViolation to which `Schema.check` adds keyword and pointer."""
-    return SchemaViolation("", "", f"{brief_value(found)}, want {brief_value(wanted)}")
+def violation(keyword: str, found: Any, wanted: Any) -> SchemaViolation:
+    """A SchemaViolation of the value at hand; `Schema.check_member` adds where that stands."""
+    message = f"{brief_value(found)}, want {brief_value(wanted)}"
+    return SchemaViolation("", keyword, message)
 
 
-def require(is_met: bool, found: Any, wanted: object) -> None:
+def require(is_met: object, found: Any, wanted: object) -> None:
     """Raise ValueError unless `is_met`, a condition on the value of a keyword."""
     if not is_met:
         raise ValueError(f"{brief_value(found)}, want {wanted}")
@@ -1416,58 +1401,45 @@ def require(is_met: bool, found: Any, wanted: object) -> None:
 
 # 6d. Schemas.
 class Schema:
-    """A compiled schema: a list of checks, one for each keyword that asserts something.
+    """A schema whose keywords have all been read.
 
-    All schemas of a document share `targets`, the schemas that a $ref can name, by that name. The
-    value of a name is None until its schema has been read.
+    `read` has the value of each keyword, in the form that the keyword's check takes.
     """
 
     def __init__(self, parent: Schema | None, words: Any) -> None:
         """Raises ValueError where the schema is malformed, or uses an unimplemented assertion."""
-        self.targets: dict[str, Schema | None] = parent.targets if parent else {"#": self}
         self.words = words
-        self.checks: list[tuple[str, tuple[type, ...], Callable[[Any], bool]]] = []
+        self.root: Schema = parent.root if parent else self
+        self.read: dict[str, Any] = {}
         if isinstance(words, bool):
             return
-        for keyword, value in self.read("object", words).items():
-            if keyword not in KEYWORDS:
-                continue
-            types, kind, check = KEYWORDS[keyword]
+        for keyword, value in typed("object", words).items():
             try:
-                self.checks.append((keyword, types, partial(check, self.read(kind, value))))
+                require(keyword not in NOT_IMPLEMENTED, value, "a schema without this keyword")
+                if keyword in KEYWORDS:
+                    kind = KEYWORDS[keyword][1]
+                    self.read[keyword] = kind(self, value) if callable(kind) else typed(kind, value)
             except ValueError as error:
                 raise ValueError(f"{keyword}: {error}") from None
 
-    def read(self, kind: Any, value: Any) -> Any:
-        """The value of a keyword in the form that its check takes.
-
-        `kind` is the name of a type, a list with the kind of each item, or a function. Raises
-        ValueError for a value of another kind.
-        """
-        if callable(kind):
-            return kind(self, value)
-        if isinstance(kind, list):
-            return [self.read(kind[0], item) for item in self.read("array", value)]
-        require(has_type([kind], value), value, kind)
-        return value
-
-    def check(self, value: Any, *steps: str | int) -> bool:
-        """Return True where the value holds, else raise SchemaViolation.
-
-        `steps` are the names or indexes that lead from the caller's value to this one.
-        """
-        keyword = ""  # stays empty for a schema that is false: the caller names its own keyword
-        try:
-            if self.words is False or type(value) not in ANY:
-                raise violation(value, self.words)
-            for keyword, types, check in self.checks:
-                if type(value) in types and not check(value):
-                    raise violation(value, self.words[keyword])
-        except SchemaViolation as found:
-            found.keyword = found.keyword or keyword
-            found.pointer = "/".join(["", *map(pointer_part, steps)]) + found.pointer
-            raise
+    def check(self, value: Any) -> bool:
+        """Return True where the value holds, else raise SchemaViolation."""
+        if self.words is False:
+            raise violation("false", value, self.words)
+        for keyword, read in self.read.items():
+            about, _, check = KEYWORDS[keyword]
+            is_about = about is ANY or type(value) in TYPES[about]
+            if is_about and not check(read, value):
+                raise violation(keyword, value, self.words[keyword])
         return True
+
+    def check_member(self, value: Any, step: str | int) -> bool:
+        """As `check`, of the member of an object or the item of an array that `step` names."""
+        try:
+            return self.check(value[step])
+        except SchemaViolation as found:
+            found.pointer = f"/{pointer_part(step)}{found.pointer}"
+            raise
 
     def holds(self, value: Any) -> bool:
         try:
@@ -1476,133 +1448,126 @@ class Schema:
             return False
 
 
-# These functions read the value of a keyword that is not just of one type. Each returns the value
-# in the form that the check of the keyword takes, and raises ValueError where it is malformed.
-def type_names(schema: Schema, value: Any) -> Any:
-    names = [value] if isinstance(value, str) else schema.read(["string"], value)
-    require(names != [] and TYPES.keys() >= set(names), value, ", ".join(TYPES))
-    return names
-
-
-def count(schema: Schema, value: Any) -> Any:
-    require(schema.read("integer", value) >= 0, value, "0 or more")
+# These functions read the value of a keyword, where a type does not say all about it. Each returns
+# the value in the form that the keyword's check takes, or raises ValueError where it is malformed.
+def typed(kind: str, value: Any) -> Any:
+    require(has_type([kind], value), value, kind)
     return value
 
 
+def count(schema: Schema, value: Any) -> Any:
+    require(typed("integer", value) >= 0, value, "0 or more")
+    return value
+
+
+def strings(schema: Schema, value: Any) -> Any:
+    return [typed("string", text) for text in typed("array", value)]
+
+
+def type_names(schema: Schema, value: Any) -> Any:
+    found = strings(schema, [value] if isinstance(value, str) else value)
+    require(found and TYPES.keys() >= set(found), value, ", ".join(TYPES))
+    return found
+
+
 def pattern(schema: Schema, value: Any) -> Any:
-    compile_pattern(schema.read("string", value))
+    compile_pattern(typed("string", value))
     return value
 
 
 def parts(schema: Schema, value: Any) -> Any:
-    require(value != [], value, "at least one schema")
-    return schema.read([Schema], value)
+    require(typed("array", value), value, "at least one schema")
+    return [Schema(schema, words) for words in value]
 
 
 def named_parts(schema: Schema, value: Any) -> Any:
-    return {name: Schema(schema, words) for name, words in schema.read("object", value).items()}
+    return {name: Schema(schema, words) for name, words in typed("object", value).items()}
 
 
 def pattern_parts(schema: Schema, value: Any) -> Any:
-    for source in schema.read("object", value):
-        compile_pattern(source)
-    return named_parts(schema, value)
-
-
-def other_part(schema: Schema, value: Any) -> Any:
-    """The names and patterns of the keywords beside additionalProperties, and its own schema."""
-    words = schema.words
-    beside = words.get("properties", ()), words.get("patternProperties", ())
-    return *beside, Schema(schema, value)
-
-
-def definitions(schema: Schema, value: Any) -> Any:
-    at_root(schema, value)
-    for name, part in named_parts(schema, value).items():
-        schema.targets[f"#/$defs/{pointer_part(name)}"] = part
+    return {pattern(schema, name): part for name, part in named_parts(schema, value).items()}
 
 
 def reference(schema: Schema, value: Any) -> Any:
-    from urllib.parse import unquote
-
-    place = unquote(schema.read("string", value))
-    schema.targets.setdefault(place, None)  # the schema may not have been read yet
-    return lambda instance: cast(Schema, schema.targets[place]).check(instance)
-
-
-def at_root(schema: Schema, value: Any) -> Any:
-    require(schema.targets["#"] is schema, value, "this keyword at the root only")
+    """The root, and the name of its definition that is meant, or None for the root itself."""
+    definitions = typed("object", schema.root.words.get("$defs", {}))
+    names = {f"#/$defs/{pointer_part(name)}": name for name in definitions}
+    require(typed("string", value) in ["#", *names], value, "# or #/$defs/NAME")
+    return schema.root, names.get(value)
 
 
-def draft(schema: Schema, value: Any) -> Any:
-    wanted = "https://json-schema.org/draft/2020-12/schema"
-    require(value in (wanted, f"{wanted}#"), value, wanted)
-
-
-def never(schema: Schema, value: Any) -> Any:
-    require(False, value, "a schema without this keyword, which is not implemented")
+# These functions are checks of keywords: they return whether a value of the instance holds, or
+# raise the SchemaViolation of a value inside it.
+def hold_target(read: Any, value: Any) -> bool:
+    root, name = read
+    target: Schema = root if name is None else root.read["$defs"][name]
+    return target.check(value)
 
 
 def hold_matching(parts: dict[str, Schema], value: JsonObject) -> bool:
     for source, part in parts.items():
         for name in value:
             if is_match(source, name):
-                part.check(value[name], name)
+                part.check_member(value, name)
     return True
 
 
 def hold_others(read: Any, value: JsonObject) -> bool:
-    names, patterns, part = read
+    """The members that neither `properties` nor `patternProperties` beside the keyword covers."""
+    beside, part = read
     for name in value:
-        if name not in names and not any(is_match(source, name) for source in patterns):
-            part.check(value[name], name)
+        is_named = name in beside.get("properties", ())
+        if not is_named and not any(is_match(s, name) for s in beside.get("patternProperties", ())):
+            part.check_member(value, name)
     return True
 
 
-# For each keyword: the types of values to which the keyword applies; the kind of its own value, as
-# `Schema.read` takes it; and its check, a function of its own value and of a value of the instance.
-# Keywords that are not listed, such as `format` and `title`, assert nothing.
+ANY = None
+# For each keyword: the type of the values that it is about; the type of its own value, or the
+# function that reads that; its check, a function of its own value and of a value of the instance.
+# Other keywords, such as `format` and `title`, assert nothing.
 KEYWORDS: dict[str, Any] = {
     "type": (ANY, type_names, has_type),
     "enum": (ANY, "array", is_among),
     "const": (ANY, lambda schema, value: [value], is_among),
-    "minimum": (NUMBER, "number", operator.le),
-    "maximum": (NUMBER, "number", operator.ge),
-    "minLength": (TEXT, count, is_as_long),
-    "maxLength": (TEXT, count, is_as_short),
-    "pattern": (TEXT, pattern, is_match),
+    "minimum": ("number", "number", operator.le),
+    "maximum": ("number", "number", operator.ge),
+    "minLength": ("string", count, is_as_long),
+    "maxLength": ("string", count, is_as_short),
+    "pattern": ("string", pattern, is_match),
     "items": (
-        ARRAY,
+        "array",
         Schema,
-        lambda part, items: all(part.check(item, number) for number, item in enumerate(items)),
+        lambda part, items: all(part.check_member(items, n) for n in range(len(items))),
     ),
-    "minItems": (ARRAY, count, is_as_long),
-    "maxItems": (ARRAY, count, is_as_short),
+    "minItems": ("array", count, is_as_long),
+    "maxItems": ("array", count, is_as_short),
     "uniqueItems": (
-        ARRAY,
+        "array",
         "boolean",
         lambda is_wanted, items: not is_wanted or len(set(map(json_key, items))) == len(items),
     ),
     "properties": (
-        OBJECT,
+        "object",
         named_parts,
-        lambda parts, value: all(parts[n].check(value[n], n) for n in parts if n in value),
+        lambda parts, value: all(parts[n].check_member(value, n) for n in parts if n in value),
     ),
-    "patternProperties": (OBJECT, pattern_parts, hold_matching),
-    "additionalProperties": (OBJECT, other_part, hold_others),
-    "required": (OBJECT, ["string"], lambda names, value: all(name in value for name in names)),
+    "patternProperties": ("object", pattern_parts, hold_matching),
+    "additionalProperties": (
+        "object",
+        lambda schema, value: (schema.words, Schema(schema, value)),
+        hold_others,
+    ),
+    "required": ("object", strings, lambda names, value: value.keys() >= set(names)),
     "allOf": (ANY, parts, lambda parts, value: all(part.check(value) for part in parts)),
     "anyOf": (ANY, parts, lambda parts, value: any(part.holds(value) for part in parts)),
     "oneOf": (ANY, parts, lambda parts, value: sum(part.holds(value) for part in parts) == 1),
     "not": (ANY, Schema, lambda part, value: not part.holds(value)),
-    "$ref": (ANY, reference, lambda check_target, value: check_target(value)),
-    # These assert nothing of a value.
-    "$defs": ((), definitions, bool),
-    "$id": ((), at_root, bool),
-    "$schema": ((), draft, bool),
+    "$ref": (ANY, reference, hold_target),
+    "$defs": (ANY, named_parts, lambda parts, value: True),
 }
 # The other assertions of Draft 2020-12. A schema with one of these is refused.
-NOT_IMPLEMENTED = (
+NOT_IMPLEMENTED = {
     "exclusiveMinimum",
     "exclusiveMaximum",
     "multipleOf",
@@ -1621,8 +1586,7 @@ NOT_IMPLEMENTED = (
     "unevaluatedItems",
     "unevaluatedProperties",
     "$dynamicRef",
-)
-KEYWORDS.update(dict.fromkeys(NOT_IMPLEMENTED, ((), never, bool)))
+}
 
 
 def compile_schema(words: Any) -> Schema:
@@ -1631,12 +1595,9 @@ def compile_schema(words: Any) -> Schema:
     Raises UnsupportedSchema where it is malformed, or uses an unimplemented assertion.
     """
     try:
-        root = Schema(None, words)
-        unknown = [place for place, schema in root.targets.items() if schema is None]
-        require(not unknown, unknown, "# or #/$defs/NAME of a definition")
+        return Schema(None, words)
     except (ValueError, RecursionError) as error:
         raise UnsupportedSchema(f"the schema is malformed, or not implemented: {error}") from None
-    return root
 
 
 def parse_schema(body: bytes) -> JsonObject:
@@ -1666,24 +1627,20 @@ def validate(instance: Any, schema: Any) -> None:
         message = "/: $ref: leads back to itself, or the document is nested too deeply"
         raise SchemaViolation("", "$ref", message) from None
     except SchemaViolation as found:
-        keyword = found.keyword or "false"
-        message = f"{printable(found.pointer) or '/'}: {keyword}: {found}"
-        raise SchemaViolation(found.pointer, keyword, message) from None
+        message = f"{printable(found.pointer) or '/'}: {found.keyword}: {found}"
+        raise SchemaViolation(found.pointer, found.keyword, message) from None
 
 
 # === 7. BLOCKLIST   R3 a c, R10   spec 9.2, 11.1 =============================
 # Which document is adopted, and which hosts it covers. An entry may be pasted from a mail; every
 # host in its text is blocked, so that no opt-out is lost.
-# A dot in brackets, written so that a mail program makes no link, and the dots of IDNA.
-ODD_DOT = lazy_re(r"(?i)[\[({](?:\.|dot)[\])}]|[\u3002\uff0e\uff61]")
-# A host in the text of an entry in which `entry_character` has replaced what is part of no host.
+# A name in the text of an entry, after `entry_character` has put blanks in place of all characters
+# beyond ASCII that no host has.
 LABEL = r"[^\x00-,./:-@\[-^`{-\x7f\s]+"
 NAME_IN_ENTRY = lazy_re(rf"{LABEL}(?:\.{LABEL})*")
-IPV6_IN_ENTRY = lazy_re(r"(?<![\w.:])[\w.]*:[\w.]*:[\w.:]*")
 # Characters that may stand inside a label though they are no letters (RFC 5892, A.3 to A.7). At the
 # beginning or the end of a name they are bullets, dashes or emphasis.
 MARKS_IN_LABEL = "-_\xb7\u0375\u05f3\u05f4\u30fb"
-PORT = lazy_re(r":[0-9]*\Z")
 
 
 class BlockedDomain(NamedTuple):
@@ -1730,7 +1687,7 @@ def blocklist_key(host: str) -> str:
         with suppress(ValueError):
             return normalize_host(f"[{host.strip('[').partition(']')[0]}]")
         return ""
-    name = PORT.sub("", host.lower()).lstrip("*.").rstrip(".\u3002\uff0e\uff61")
+    name = re.sub(r":[0-9]*\Z", "", host.lower()).lstrip("*.").rstrip(".\u3002\uff0e\uff61")
     if "xn--" in name or not name.isascii():
         name = ".".join(map(label_key, re.split(IDNA_DOTS, name)))
     return ipv4_literal(name) or name
@@ -1754,11 +1711,14 @@ def entry_keys(entry: str) -> list[str]:
     """
     from urllib.parse import unquote
 
-    text = ODD_DOT.sub(".", unquote(entry))
+    # A dot in brackets, written so that a mail program makes no link, and the dots of IDNA.
+    odd_dot = r"(?i)[\[({](?:\.|dot)[\])}]|[\u3002\uff0e\uff61]"
+    text = re.sub(odd_dot, ".", unquote(entry))
     if not text.isascii():
         text = "".join(map(entry_character, text))
-    hosts = [entry]  # the whole entry may be a single label, or have a symbol in it
-    hosts += [f"[{address}]" for address in IPV6_IN_ENTRY.findall(text)]
+    hosts = [entry]  # a plain domain may be a single label, or have a symbol in it
+    addresses = re.findall(r"(?<![\w.:])[\w.]*:[\w.]*:[\w.:]*", text)  # IPv6
+    hosts += [f"[{address}]" for address in addresses]
     for name in NAME_IN_ENTRY.findall(text):
         name = name.strip(MARKS_IN_LABEL)
         if "." in name:
@@ -1777,14 +1737,11 @@ def refresh_of(document: dict[str, Any], warnings: list[str]) -> float:
     """Seconds of the document's `refresh`; those of BLOCKLIST_REFRESH where it is malformed."""
     refresh = document.get("refresh", BLOCKLIST_REFRESH)
     try:
-        return refresh_within_bounds(parse_duration(refresh))
+        seconds = parse_duration(refresh)
     except (TypeError, ValueError):
         warnings.append(f"refresh is {brief_value(refresh)}, taken as {BLOCKLIST_REFRESH}")
-        return parse_duration(BLOCKLIST_REFRESH)
-
-
-def refresh_within_bounds(seconds: float) -> float:
-    """Ours: at least five minutes, to spare the origin; at most a week, to learn of opt-outs."""
+        seconds = parse_duration(BLOCKLIST_REFRESH)
+    # ours: at least five minutes, to spare the origin; at most a week, to learn of opt-outs
     return float(min(max(seconds, 300), 604800))
 
 
@@ -1851,7 +1808,7 @@ class Blocklist:
                     warnings.append(f"/blocked/{number}: {brief_value(domain)} is taken as {taken}")
             for key in keys:
                 if key == domain:
-                    domain = key  # saves a string each: a list may have 10^6 domains
+                    domain = key  # one object in place of two: a list may have 10^6 domains
                 row = domain, entry_text(entry, "added"), entry_text(entry, "reason")
                 rows.setdefault(key, row)
         if odd_count > MAX_ODD_ENTRIES:
