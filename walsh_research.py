@@ -8308,10 +8308,10 @@ walsh-research
   group User-agent: Googlebot | Disallow: / -> None
   group User-agent: WALSH-RESEARCH | Disallow: /z -> WALSH-RESEARCH
 
-R2a a byte order mark, several groups of an agent, several agents of a group
+R2a a byte order mark, groups of one agent, agents of one group
   serve /robots.txt 200 |  | \ufeffuser-agent : walsh # us | User-agent: bot | Disallow: \
 /a\r\rDisallow: /b | User-agent: walsh-researcher | User-agent: w | Disallow: / | USER-AGENT: \
-Walsh | Disallow: /c
+Walsh | User-agent: x | Disallow: /c
   fetch /a -> blocklist /robots.txt denied:R2
   fetch /b -> denied:R2
   fetch /c -> denied:R2
@@ -8544,7 +8544,7 @@ R4 times from the future count as now
   new_process
   fetch /page -> blocklist+1 /robots.txt+2 /page+3
 
-R4 a host that does not answer holds up nobody for long
+R4 a host that does not answer holds up nobody
   serve //b.test/robots.txt 0 | Seconds: 30
   serve //b.test/page 0 | Seconds: 30
   run //b.test/page?1 //b.test/page?2 //b.test/page?3 //b.test/page?4 /page -> blocklist \
