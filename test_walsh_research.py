@@ -10,7 +10,6 @@ import configparser
 import contextlib
 import copy
 import doctest
-import enum
 import errno
 import faulthandler
 import functools
@@ -26,7 +25,6 @@ import json
 import math
 import os
 import pickle
-import pydoc
 import queue
 import random
 import re
@@ -57,7 +55,6 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urljoin
 import pytest
 import walsh_research as wr
 
@@ -10076,7 +10073,6 @@ BENCH_LINE = "| {} | {} | {} | {} |"
 # What people write who do without us, and ask robots.txt.
 BENCH_URLLIB = """
 import re, sys
-from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 from urllib.robotparser import RobotFileParser
 
@@ -10094,7 +10090,6 @@ if robots.can_fetch("Walsh-Research", url):
 BENCH_REQUESTS = """
 import re, requests, sys
 from protego import Protego
-from urllib.parse import urljoin
 
 session = requests.Session()
 session.headers["User-Agent"] = "Walsh-Research"

@@ -1496,6 +1496,13 @@ def reference(schema: Schema, value: Any) -> Any:
     return schema.root, names.get(value)
 
 
+def draft(schema: Schema, value: Any) -> Any:
+    """Refuse other drafts, whose own assertions would be unknown words."""
+    wanted = "https://json-schema.org/draft/2020-12/schema"
+    require(value in (wanted, f"{wanted}#"), value, wanted)
+    return value
+
+
 # These functions are checks of keywords: they return whether a value of the instance holds, or
 # raise the SchemaViolation of a value inside it.
 def hold_target(read: Any, value: Any) -> bool:
@@ -1565,6 +1572,7 @@ KEYWORDS: dict[str, Any] = {
     "not": (ANY, Schema, lambda part, value: not part.holds(value)),
     "$ref": (ANY, reference, hold_target),
     "$defs": (ANY, named_parts, lambda parts, value: True),
+    "$schema": (ANY, draft, lambda wanted, value: True),
 }
 # The other assertions of Draft 2020-12. A schema with one of these is refused.
 NOT_IMPLEMENTED = {
