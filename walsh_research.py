@@ -9964,7 +9964,7 @@ PAGE_LIFETIME_SECONDS = 300.0  # R6: how long a page stays in memory
 SLICE_CHARACTERS = 20_000  # ours: of a text, where the caller names no length
 MAX_SLICE_CHARACTERS = 100_000  # ours: of a text, because a harness keeps each answer in its log
 MAX_LISTED_FOR_MODEL = 50  # ours: sources, items of each, links; a sitemap may have 50,000
-MAX_CALLS_AT_ONCE = 8  # ours: tool calls at work; those that sleep do not count, and more wait
+MAX_CALLS_AT_ONCE = 8  # ours: tool calls at work; a call that sleeps does not count
 PROGRESS_SECONDS = 1.0  # ours: between two progress notices of a call
 GRACE_SECONDS = 5.0  # ours: for the calls that are not answered when stdin ends
 
@@ -9994,12 +9994,12 @@ OUTPUTS = {
     "may_fetch": {"allowed": "boolean", **FIELDS_OF_PAGE, "verdict": "string null"},
     "discover": {"sources": "array", "reason": "string"},
 }
-# The value of a field about which an answer says nothing; null where the type allows it.
+# The value of a field that an answer leaves out, by its type; null for the other types.
 EMPTY_VALUES: JsonObject = {"string": "", "boolean": False, "array": []}
 
 
 def tool(name: str, title: str, description: str, **inputs: Any) -> JsonObject:
-    """Return a tool as the protocol describes it. Each takes a URL, and `inputs` beside it."""
+    """Return a tool as the protocol describes it. Each tool takes a URL and its own `inputs`."""
     url = {
         "type": "string",
         "description": "an absolute http or https URL that the person or the task named",
@@ -10240,8 +10240,8 @@ def why_no_text(result: Result, html: str) -> str:
 def text_slice(result: Result, start: int, end: int, html: str) -> tuple[str, int]:
     """Return the characters from `start` to `end` of a text, and how many the text has.
 
-    The body is decoded anew for each slice, piece by piece: a str of 10 MiB with one emoji takes
-    40 MiB.
+    The body is decoded anew for each slice, piece by piece, because the str of a body of 10 MiB
+    with one emoji would take 40 MiB.
     """
     if html == "text" and media_kind(result.content_type) == "html":
         text = words_of_page(result)
@@ -10267,7 +10267,8 @@ def may_be_shown(bot: Bot, url: str) -> bool:
 def page_for_model(bot: Bot, url: str, part: tuple[int, int, str]) -> tuple[Result, str]:
     """Return a page, and words about where it comes from.
 
-    A page in memory serves the calls that ask for another part of it than the one before did.
+    A page in memory is used if the call asks for another part of it than the call that fetched it.
+    The same call again fetches the page anew.
     """
     drop_pages()
     known = LAST_PAGES.get((bot, url))
@@ -10428,7 +10429,7 @@ class RpcError(Exception):
 
 
 class CallCancelled(BaseException):
-    """The client has cancelled the call. It must not be handled as a failure of the host."""
+    """The client has cancelled the call. No handler of failures catches a BaseException."""
 
 
 class HarnessRequest:
@@ -10540,7 +10541,7 @@ class HarnessTransport(HttpTransport):
                 self.abort()
 
     def send(self, request: Request) -> Response:
-        """As in HttpTransport. Raises CallCancelled if the call was cancelled, even meanwhile."""
+        """As in HttpTransport. Raises CallCancelled if the call was cancelled by the end of it."""
         ends_at = time.monotonic() + request.timeout
         self.sender = CALL.get()  # R4: no other call sends meanwhile
         try:
@@ -10611,11 +10612,12 @@ class McpServer(SystemClock):
             pass  # no other notification asks for anything
         elif request.method == "tools/call":
             self._calls.append(request)
-            in_thread(partial(self._serve_call, bot, request))
+            in_thread(partial(self._serve_call, bot, request))  # here, if no thread can be had
         else:
             self._send(**request.reply())
 
     def _serve_call(self, bot: Bot, call: HarnessRequest) -> None:
+        """Serve a tool call, and send the answer unless the call was cancelled."""
         CALL.set(call)
         with suppress(CallCancelled), self._places:
             leave_if_cancelled()
@@ -10626,7 +10628,7 @@ class McpServer(SystemClock):
                 self._send(**reply)
 
     def sleep(self, seconds: float) -> None:
-        """Wait for a call, on its thread. Raises CallCancelled if the call was cancelled."""
+        """Sleep on the thread of a call. Raises CallCancelled if the call was cancelled."""
         self._places.release()  # another call may work meanwhile
         cast(HarnessRequest, CALL.get()).is_cancelled.wait(seconds)
         self._places.acquire()
