@@ -7042,12 +7042,13 @@ class TestMcp:
 
     def test_a_long_page_is_read_in_slices_with_one_request(self, ask, world):
         text = "wörd " * 9000
-        site(world, n=answer(text, **NOTES))
+        site(world, n=answer(text, **NOTES), busy=answer(status=503, retry_after=60))
         index, slices = 0, []
         while index is not None:
             answered = ask("fetch", A + "n", start_index=index)
             slices.append(fields_of(answered)["text"])
             assert answered["content"][1]["text"] == slices[-1]
+            ask("fetch", A + "busy")  # R5 holds the host, but not a page in memory
             assert ("from memory" in said(answered)) == (index > 0)
             index = fields_of(answered)["next_index"]
             assert index is None or f"start_index={index}" in said(answered)
@@ -7081,7 +7082,6 @@ class TestMcp:
         (B + "robots.txt", NO_AI, "ai-input=no"),
     )
     def test_R3_and_ai_input_bind_pages_in_memory(self, ask, world, document, now_says, words):
-        """As they are when a page is asked for again, and at every hop."""
         site(world, go=moved(B + "n"))
         site(world, host="b.test")
         ask("fetch", A + "go")
@@ -7206,15 +7206,15 @@ class TestMcp:
                 assert not signal or EVIL not in text
 
     def test_no_word_of_an_earlier_redirect_stands_in_our_block(self, ask, world):
-        """The target goes on where it was put off, at a URL that a server has named."""
         site(world, n=moved("https://obey.test/n"))
         site(world, slow(600), host="obey.test")
         ask("fetch", "https://obey.test/n")
         assert said(ask("fetch", A + "n")).startswith("Deferred (R4). ")
         world.at += 600
         reason = "name: obey.test does not exist"
-        world.web["https://obey.test/n"] = wr.TransportError(reason, final=True)
-        answered = ask("fetch", A + "n")
+        nameless = raising(wr.TransportError(reason, final=True))
+        bot = world.bot(transport=types.SimpleNamespace(send=nameless))
+        answered = wr.call_tool("fetch", {"url": A + "n"}, bot)
         assert "obey" not in said(answered) and reason in answered["content"][1]["text"]
 
     @pytest.mark.parametrize("refusing", ["a.test", "b.test", "c.test"])
