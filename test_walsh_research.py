@@ -5828,128 +5828,83 @@ STATELESS = "2026-07-28"
 OLDER = ["2025-11-25", "2025-06-18"]
 META_KEYS = "io.modelcontextprotocol/"
 
-EVIL_FEED = (
-    f"<rss version='2.0'><channel><title>{EVIL}</title><item><title>{EVIL}</title>"
-    f"<link>https://b.test/{EVIL}</link></item></channel></rss>"
-)
 
-ENVELOPE = {META_KEYS + "protocolVersion": STATELESS, META_KEYS + "clientCapabilities": {}}
-AGAIN = "Ask for it again in 60 s (2026-05-23T00:01:00Z)"
+def envelope(version):
+    return {META_KEYS + "protocolVersion": version, META_KEYS + "clientCapabilities": {}}
+
+
+ENVELOPE = envelope(STATELESS)
+BARE = {META_KEYS + "protocolVersion": STATELESS}
 
 
 def fields_of(answer):
     return answer["structuredContent"]
 
 
-def fetch_call(number, url, meta=ENVELOPE, **arguments):
-    arguments["url"] = url
-    return request(number, "tools/call", name="fetch", arguments=arguments, _meta=meta)
+def fetch_call(number, url, meta=ENVELOPE):
+    return request(number, "tools/call", name="fetch", arguments={"url": url}, _meta=meta)
 
 
 def cancelled(number):
-    params = {"requestId": number}
-    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
 
 
-class Pages(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.paths.put(self.path)
-        if self.path in self.server.hanging:
-            self.connection.settimeout(20)
-            with contextlib.suppress(OSError):
-                if self.connection.recv(1) == b"":
-                    self.server.hung_up.put(self.path)
-            return
-        body = self.server.robots if self.path == "/robots.txt" else "some text"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *anything):
-        pass
+def text_host(robots=""):
+    """A server with a robots.txt and pages of plain text; "/hang" is never answered."""
+    host = Player(whole(b"some text", b"Content-Type: text/plain"))
+    host.scripts = {"/robots.txt": whole(robots.encode()), "/hang": hold}
+    return host
 
 
-class Site(http.server.ThreadingHTTPServer):
-    """A host on loopback: its robots.txt, pages of plain text, and what never answers."""
-
-    daemon_threads = True
-
-    def __init__(self, robots=""):
-        self.robots = robots
-        self.hanging = {"/hang"}
-        self.paths = queue.Queue()  # as they were asked for
-        self.hung_up = queue.Queue()  # those whose client went away
-        super().__init__(("127.0.0.1", 0), Pages)
-        self.origin = f"http://127.0.0.1:{self.server_address[1]}"
-        threading.Thread(target=self.serve_forever, args=[0.02], daemon=True).start()
-
-    def __exit__(self, *exc_info):
-        self.shutdown()
-        self.server_close()
+def paths_of(host):
+    return list(itertools.chain(*host.paths()))
 
 
-BAD_LINES = {  # name: (line, code, what the message says)
+def wait_for(host, path):
+    """Wait until a request for it has come."""
+    while path not in paths_of(host):
+        time.sleep(0.01)
+
+
+WRONG = {  # name: (what a client sends, the code of the error, what its message says)
     "broken": (b"{broken", -32700, "no JSON"),
-    "no UTF-8": (b'{"id": "\xff"}', -32700, "no JSON"),
     "too deep": (b"[" * 100_000, -32700, "the line"),
-    "a number": (b"7", -32600, "object"),
-    "a batch": (json.dumps([request(1, "ping")]).encode(), -32600, "object"),
+    "a batch": (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', -32600, "object"),
     "id is null": (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, "id"),
     "params": (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}', -32600, "params"),
-}
-
-BAD_REQUESTS = {  # name: (request, code, what the message says)
     "method": (request("method", "resources/list", _meta=ENVELOPE), -32601, "tools/call"),
     "tool": (request("tool", "tools/call", name="grab", _meta=ENVELOPE), -32602, "may_fetch"),
-    "no tool": (request("no tool", "tools/call", name=["fetch"]), -32602, "may_fetch"),
-    "version": (
-        request("version", "tools/list", _meta={**ENVELOPE, META_KEYS + "protocolVersion": "1"}),
-        -32022,
-        STATELESS,
-    ),
-    "capabilities": (
-        request("capabilities", "tools/list", _meta={META_KEYS + "protocolVersion": STATELESS}),
-        -32602,
-        "clientCapabilities",
-    ),
+    "no name": (request("no name", "tools/call", name=["fetch"]), -32602, "may_fetch"),
+    "version": (request("version", "tools/list", _meta=envelope("1")), -32022, STATELESS),
+    "bare": (request("bare", "tools/list", _meta=BARE), -32602, "clientCapabilities"),
     "no envelope": (request("no envelope", "server/discover"), -32602, "protocolVersion"),
+    "bug": (request("bug", "tools/call", name="discover", arguments={"url": A}), -32603, "unexp"),
 }
-
-GOOD_REQUESTS = {
-    "discover": request("discover", "server/discover", _meta=ENVELOPE),
-    "list": request("list", "tools/list", _meta=ENVELOPE),
-    "old list": request("old list", "tools/list"),
-    "ping": {"jsonrpc": "2.0", "id": "ping", "method": "ping"},
-    "new ping": request("new ping", "ping", _meta=ENVELOPE),
-    "7": request(7, "ping"),
-    "arguments": request("arguments", "tools/call", name="fetch", arguments={"url": 7}),
-    "nonsense": fetch_call("nonsense", "nonsense \u2028 \U0001f600"),
-    **{
-        f"hello {asked}": request(f"hello {asked}", "initialize", protocolVersion=asked)
-        for asked in ("2025-11-25", "2025-06-18", "2025-03-26", STATELESS)
-    },
-}
+HELLOS = {"2025-11-25": OLDER[0], "2025-06-18": OLDER[1], "2024-11-05": OLDER[0]}
+SERVED = [
+    request("discover", "server/discover", _meta=ENVELOPE),
+    request("list", "tools/list", _meta=ENVELOPE),
+    request("old list", "tools/list"),
+    {"jsonrpc": "2.0", "id": "ping", "method": "ping"},
+    request("new ping", "ping", _meta=ENVELOPE),
+    request("arguments", "tools/call", name="fetch", arguments={"url": 7}),
+    fetch_call("nonsense", "nonsense \u2028 \U0001f600"),
+    *[request(asked, "initialize", protocolVersion=asked) for asked in HELLOS],
+]
 
 
 @pytest.fixture(scope="module")
 def heard(tmp_path_factory):
-    """What one server says to all these lines; replies by id, and those without one in order."""
-    requests = [*GOOD_REQUESTS.values(), *[row[0] for row in BAD_REQUESTS.values()]]
-    notes = [{"jsonrpc": "2.0", "method": "notifications/" + name} for name in "abc"]
-    lines = [row[0] for row in BAD_LINES.values()] + [b"", b"  \r"]
-    lines += [json.dumps(message).encode() for message in notes + requests]
-    with wr.Sandbox() as sandbox:
-        one = Client("--origin", sandbox.origin, "--cache-dir", tmp_path_factory.mktemp("mcp"))
-        one.send(*lines)
-        replies, code, errors = one.end()
-        one.close()
-    assert (code, errors) == (0, "")
-    assert len(replies) == len(requests) + len(BAD_LINES)
-    found = {reply["id"]: reply for reply in replies if reply["id"] is not None}
-    nameless = [reply["error"] for reply in replies if reply["id"] is None]
-    return {**found, **dict(zip(BAD_LINES, nameless))}
+    """What one server answers to all of these, by their names."""
+    sent = [row[0] for row in WRONG.values()] + SERVED
+    one = Client("--cache-dir", tmp_path_factory.mktemp("mcp"), patch="wr.Bot.discover = None")
+    one.send(*sent, {"jsonrpc": "2.0", "method": "notifications/initialized"}, b"  \r")
+    replies, code, errors = one.end()
+    one.close()
+    assert (code, errors, len(replies)) == (0, "", len(sent))
+    lines = [name for name, row in WRONG.items() if isinstance(row[0], bytes)]
+    of_lines = zip(lines, [reply for reply in replies if reply["id"] is None])
+    return {**{reply["id"]: reply for reply in replies}, **dict(of_lines)}
 
 
 class TestMcp:
@@ -5963,217 +5918,144 @@ class TestMcp:
         for tool in first:
             assert tool["annotations"] == hints and tool["description"]
             assert tool["inputSchema"]["required"] == ["url"]
-            assert tool["outputSchema"]["type"] == "object"
             tool["inputSchema"]["properties"]["url"].clear()
         arguments = wr.tools()[0]["inputSchema"]["properties"]
-        assert sorted(arguments) == ["html", "max_length", "start_index", "url"]
-        defaults = [arguments[name]["default"] for name in ("start_index", "max_length", "html")]
-        assert defaults == [0, 20000, "metadata"] and arguments["url"]["type"] == "string"
+        wanted = {name: part.get("default", part.get("type")) for name, part in arguments.items()}
+        assert wanted == dict(url="string", start_index=0, max_length=20000, html="metadata")
 
     def test_a_long_page_is_read_in_slices_with_one_request(self, ask, world):
         text = "wörd " * 9000
-        site(world, n=answer(text, **NOTES))
+        site(world, n=answer(text, **NOTES), busy=answer(status=503, retry_after=60))
         index, slices = 0, []
         while index is not None:
-            answered = ask("fetch", "https://a.test/n", start_index=index)
+            answered = ask("fetch", A + "n", start_index=index)
             slices.append(fields_of(answered)["text"])
             assert answered["content"][1]["text"] == slices[-1]
+            ask("fetch", A + "busy")  # R5 holds the host, but not a page in memory
             assert ("from memory" in said(answered)) == (index > 0)
             index = fields_of(answered)["next_index"]
             assert index is None or f"start_index={index}" in said(answered)
-        assert "".join(slices) == text and list(map(len, slices)) == [20000, 20000, 5000]
-        short = fields_of(ask("fetch", "https://a.test/n", start_index=1, max_length=3))
-        assert (short["text"], short["next_index"]) == ("örd", 4)
-        beyond = fields_of(ask("fetch", "https://a.test/n", start_index=10**30))
+        assert "".join(slices) == text and [len(part) for part in slices] == [20000, 20000, 5000]
+        beyond = fields_of(ask("fetch", A + "n", start_index=10**30))
         assert (beyond["text"], beyond["next_index"], len(world.asked("/n"))) == ("", None, 1)
 
     @given(
-        "seconds, other, requests",
-        (298.0, "https://a.test/gone", 1),
-        (301.0, "https://a.test/gone", 2),
-        (0.0, "https://a.test/busy", 1),
-        (0.0, "https://b.test/n", 1),
-        (0.0, "https://b.test/large", 2),
+        "after, path, count", (298.0, "gone", 1), (301.0, "gone", 2), (0, "n", 1), (0, "large", 2)
     )
-    def test_R6_pages_stay_for_five_minutes_or_as_long_as_there_is_room(
-        self, ask, world, seconds, other, requests
-    ):
-        site(world, busy=answer(status=503, retry_after=60))
-        site(world, host="b.test", large=answer("x" * (10 * 2**20 - 9), **NOTES))
-        before = fields_of(ask("fetch", "https://a.test/n"))["sha256"]
-        world.web["https://a.test/n"] = answer("something else", **NOTES)
-        ask("fetch", other)
-        world.at += seconds
-        later = ask("fetch", "https://a.test/n", start_index=3)
-        assert len(world.asked("a.test/n")) == requests
-        assert (fields_of(later)["sha256"] == before) == (requests == 1)
-        assert ("anew" in said(later)) == (requests == 2)
-
-    def test_from_the_start_a_page_is_asked_for_anew_and_without_validators(self, ask, world):
-        site(world, n=answer("# Note", etag='"1"', **NOTES))
-        for _ in range(2):
-            assert fields_of(ask("fetch", "https://a.test/n"))["outcome"] == "fetched"
-        headers = [hit.headers for hit in world.hits if hit.url.endswith("/n")]
-        assert len(headers) == 2 and not any("If-None-Match" in sent for sent in headers)
-
-    @pytest.mark.parametrize("hop", ["a.test", "b.test"])
-    def test_R3_is_asked_again_for_a_page_in_memory(self, ask, world, hop):
-        site(world, go=moved("https://b.test/n"))
-        site(world, host="b.test")
-        assert fields_of(ask("fetch", "https://a.test/go"))["text"]
-        world.web[BLOCKLIST_URL] = blocklist(hop, refresh="PT5M")
-        world.at += 6 * 3600 - 150
-        ask("fetch", "https://a.test/go")
-        world.at += 160
-        later = ask("fetch", "https://a.test/go", start_index=1)
-        assert fields_of(later)["gate"] == "R3" and fields_of(later)["text"] == ""
-        assert len(world.asked("b.test/n")) == 2
-
-    def test_ai_input_is_asked_again_for_a_page_in_memory(self, ask, world):
+    def test_R6_pages_stay_for_five_minutes_or_while_there_is_room(self, world, after, path, count):
         site(world)
-        ask("may_fetch", "https://a.test/n")
-        world.at += DAY - 100
-        assert fields_of(ask("fetch", "https://a.test/n"))["text"]
-        world.web["https://a.test/robots.txt"] = "User-agent: *\nContent-Signal: ai-input=no\n"
-        world.at += 150
-        later = ask("fetch", "https://a.test/n", start_index=1)
-        assert "ai-input=no" in said(later) and fields_of(later)["text"] == ""
+        site(world, host="b.test", large=answer("x" * 990, **NOTES))
+        fetch = functools.partial(wr.call_tool, "fetch", bot=world.bot(max_bytes=1000))
+        before = fields_of(fetch({"url": A + "n"}))["sha256"]
+        world.web[A + "n"] = answer("something else", **NOTES)
+        fetch({"url": B + path})
+        world.at += after
+        later = fetch({"url": A + "n", "start_index": 3})
+        assert len(world.asked(A + "n")) == count
+        assert (fields_of(later)["sha256"] == before) == (count == 1)
+        assert ("anew" in said(later)) == (count == 2)
+
+    NO_AI = "User-agent: *\nContent-Signal: search=yes, AI-Input=No\nAllow: /\n"
 
     @given(
-        "content_type, body, is_text",
-        ("text/markdown", b"# A", True),
-        ("text/plain", b"a", True),
-        ("text/csv", b"a,b", True),
-        ("application/json", b"{}", True),
-        ("text/html", b"<title>T</title>words", False),
-        ("application/pdf", b"%PDF", False),
-        ("text/plain", b"abc\0d", False),
-        ("image/png", b"x", False),
+        "document, now_says, words",
+        (BLOCKLIST_URL, blocklist("a.test"), "Denied by the operator's blocklist"),
+        (BLOCKLIST_URL, blocklist("b.test"), "Denied by the operator's blocklist"),
+        (A + "robots.txt", NO_AI, "ai-input=no"),
+        (B + "robots.txt", NO_AI, "ai-input=no"),
     )
-    def test_R9_text_is_of_markdown_plain_text_and_json(
-        self, ask, world, content_type, body, is_text
-    ):
-        site(world, it=answer(body, content_type=content_type))
-        answered = ask("fetch", "https://a.test/it")
+    def test_R3_and_ai_input_bind_pages_in_memory(self, ask, world, document, now_says, words):
+        site(world, go=moved(B + "n"))
+        site(world, host="b.test")
+        ask("fetch", A + "go")
+        world.at += (DAY / 4 if document == BLOCKLIST_URL else DAY) - 150
+        assert fields_of(ask("fetch", A + "go"))["text"]
+        world.web[document] = now_says
+        world.at += 160
+        later = ask("fetch", A + "go", start_index=1)
+        assert words in said(later) and fields_of(later)["text"] == ""
+
+    @given(
+        "kind, body, why",
+        ("text/markdown", b"# A", ""),
+        ("application/json", b"{}", ""),
+        ("application/xml", b"<a/>", ""),
+        ("application/pdf", b"%PDF", "no text"),
+        ("text/plain", b"abc\0d", "no text"),
+        ("text/plain", b"", "empty"),
+        ("image/png", b"x", "not read (R6)"),
+    )
+    def test_R9_text_is_of_markdown_plain_text_json_and_xml(self, ask, world, kind, body, why):
+        site(world, it=answer(body, content_type=kind))
+        answered = ask("fetch", A + "it")
         assert fields_of(answered)["outcome"] == "fetched" and not answered["isError"]
-        assert fields_of(answered)["text"] == (body.decode() if is_text else "")
-        assert ("without a text" in said(answered)) == (not is_text)
+        assert fields_of(answered)["text"] == ("" if why else body.decode())
+        assert ("without a text" in said(answered)) == bool(why) and why in said(answered)
 
-    def test_R9_of_html_a_model_gets_what_is_offered_instead(self, ask, world):
-        page = "<title>T</title><link rel=alternate type=application/rss+xml href=/feed>words"
-        site(world, p=answer(page, content_type="text/html"))
-        answered = ask("fetch", "https://a.test/p")
-        fields = fields_of(answered)
-        assert fields["metadata"]["feeds"][0]["url"] == "https://a.test/feed"
-        assert fields["text"] == "" and fields["title"] == "T"
-        assert 'html="text" gives the words' in said(answered) and "Its feeds," in said(answered)
-        assert json.loads(answered["content"][1]["text"])["title"] == "T"
-
-    def test_R9_the_words_or_the_source_of_html_are_given_where_they_are_asked_for(
-        self, ask, world
-    ):
+    def test_R9_of_html_a_model_gets_metadata_or_what_it_asks_for(self, ask, world):
         """From one request, unless the same is asked for again."""
-        page = "<title>T</title><nav>menu</nav><h1>A</h1>" + "<p>some <b>words</b>" * 200
+        page = "<title>T</title><link rel=alternate type=application/rss+xml href=/feed>"
+        page += "<nav>menu</nav><h1>A</h1>" + "<p>some <b>words</b>" * 200
         words = "# A\n\n" + "\n\n".join(200 * ["some words"])
-        site(world, p=answer(page, content_type="text/html"))
-        site(world, host="b.test", p=answer("<script>x</script>", content_type="text/html"))
-        for html, text, whence in (
-            ("text", words, ""),
-            ("source", page, " from memory, without a request"),
-            ("metadata", "", " from memory, without a request"),
-            ("text", words, ""),
-        ):
-            answered = ask("fetch", "https://a.test/p", html=html)
+        site(world, p=answer(page, content_type="text/html", etag='"1"'))
+        memory = " from memory, without a request"
+        rows = ("text", words, ""), ("source", page, memory), ("metadata", "", memory)
+        for html, text, whence in (*rows, rows[0]):
+            answered = ask("fetch", A + "p", html=html)
+            fields, (_, block) = fields_of(answered), answered["content"]
             assert said(answered).startswith(f"Fetched (200){whence}" + (": " if text else ", "))
-            assert answered["content"][1]["text"] == fields_of(answered)["text"] == text or not text
-        part = fields_of(ask("fetch", "https://a.test/p", html="text", start_index=4, max_length=7))
+            assert fields["text"] == text and fields["metadata"]["feeds"][0]["url"] == A + "feed"
+            assert block["text"] == text or json.loads(block["text"])["title"] == "T"
+        part = fields_of(ask("fetch", A + "p", html="text", start_index=4, max_length=7))
         assert (part["text"], part["next_index"]) == (words[4:11], 11)
-        assert len(world.asked("a.test/p")) == 2
-        nothing = said(ask("fetch", "https://b.test/p", html="text"))
-        assert "no words" in nothing and "feeds" not in nothing
+        assert len(world.asked(A + "p")) == 2
+        assert not any("If-None-Match" in hit.headers for hit in world.hits)
 
     @given(
-        "url, words, outcome, is_error",
-        ("https://a.test/private/x", "Denied by robots.txt line 2: ", "denied", False),
-        ("https://listed.test/", "Denied by the operator's blocklist", "denied", False),
-        ("http://10.0.0.1/", "Denied: its address is not public", "denied", False),
-        ("https://a.test/busy", f"Deferred (R5). {AGAIN}, not before", "deferred", False),
-        ("https://a.test/gone", "Failed (404).", "failed", True),
-        ("https://a.test/broken", "Failed (no usable answer).", "failed", True),
-        ("https://a.test/big", "Failed (200).", "failed", True),
-        ("nonsense", "Failed: URL is 'nonsense', want http", "failed", True),
+        "url, words, outcome",
+        (A + "private/x", "Denied by robots.txt line 2: ", "denied"),
+        ("https://listed.test/", "Denied by the operator's blocklist", "denied"),
+        ("http://10.0.0.1/", "Denied: its address is not public", "denied"),
+        (A + "busy", "Deferred (R5). Ask for it again in 60 s (2026-05-23T00:01:00Z)", "deferred"),
+        (A + "gone", "Failed (404).", "failed"),
+        (A + "broken", "Failed (no usable answer).", "failed"),
     )
-    def test_a_failure_alone_is_an_error(self, ask, world, url, words, outcome, is_error):
-        site(
-            world,
-            busy=answer(status=503, retry_after=60),
-            broken=wr.TransportError("connection closed", final=True),
-            big="x" * (10 * 2**20 + 1),
-        )
+    def test_a_failure_alone_is_an_error(self, ask, world, url, words, outcome):
+        broken = wr.TransportError("connection closed", final=True)
+        site(world, busy=answer(status=503, retry_after=60), broken=broken)
         world.web[BLOCKLIST_URL] = blocklist("listed.test")
-        for name in ("fetch", "discover"):
-            answered = ask(name, url)
-            assert said(answered).startswith(words) and answered["isError"] == is_error
-            fields = fields_of(answered)
-            if name == "discover":
-                (source,) = fields["sources"]
-                assert source["kind"] == "none"
-                fields = source["result"]
-            assert fields["outcome"] == outcome
+        answers = fetched, found = [ask(name, url) for name in ("fetch", "discover")]
+        for answered in answers:
+            assert said(answered).startswith(words) and answered["isError"] == (outcome == "failed")
+        (source,) = fields_of(found)["sources"]
+        assert source["kind"] == "none"
+        assert fields_of(fetched)["outcome"] == source["result"]["outcome"] == outcome
 
     def test_may_fetch_gives_the_fields_of_decision_and_waits_for_nothing(self, ask, world):
         site(world)
         for _ in range(3):
-            answered = ask("may_fetch", "https://a.test/n")
+            answered = ask("may_fetch", A + "n")
             assert said(answered).startswith("Allowed") and not answered["isError"]
-        denied = fields_of(ask("may_fetch", "https://a.test/private/x"))
-        decision = world.bot().may_fetch("https://a.test/private/x", wait=False).to_dict()
-        assert set(denied) == set(decision) and denied["rule"] == decision["rule"]
-        assert denied["gate"] == "R2" and world.sleeps == 0
-        assert not world.asked("/n") and not world.asked("private")
-        assert ask("may_fetch", "nonsense")["isError"]
+        denied = fields_of(ask("may_fetch", A + "private/x"))
+        decision = world.bot().may_fetch(A + "private/x", wait=False).to_dict()
+        assert {name: denied[name] for name in decision} == {**decision, "reason": denied["reason"]}
+        assert world.sleeps == 0 and not world.asked("/n") and not world.asked("private")
 
-    @pytest.mark.parametrize("name", ["fetch", "may_fetch", "discover"])
-    def test_what_is_wrong_with_a_url_is_said_in_our_own_block(self, ask, world, name):
-        answered = ask(name, "example.com")
-        (block,) = answered["content"]
-        assert block["text"].endswith("; did you mean https://example.com.")
-        assert answered["isError"] and not world.hits
-
-    def test_a_resolver_that_swallows_questions_is_a_failure_that_our_block_names(self, tmp_path):
-        """In a twentieth of the time, in which the list's name and the page's are looked up."""
-        program = """
-import socket, sys, time, walsh_research
-socket.getaddrinfo = lambda *arguments, **options: time.sleep(60)
-sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"""
-        environment = environment_of(XDG_CACHE_HOME=tmp_path)
-        options = {"input": json.dumps(fetch_call(1, "https://a.test/")), "env": environment}
-        words = [sys.executable, "-W", "error", "-c", program]
-        done = subprocess.run(words, **options, **CAPTURED)
-        answered = json.loads(done.stdout)["result"]
+    def test_a_name_that_cannot_be_looked_up_is_a_failure_that_our_block_names(self, world, names):
+        names["wal.sh"] = names["a.test"] = socket.gaierror(socket.EAI_AGAIN, "no answer")
+        answered = wr.call_tool("fetch", {"url": A}, world.bot(transport=transport()))
         (block,) = answered["content"]
         assert answered["isError"] and fields_of(answered)["outcome"] == "failed"
         assert block["text"].startswith("Failed: robots.txt could not be asked for: name: ")
 
-    def test_nothing_is_to_be_asked_for_again_in_no_time(self, ask, world):
-        site(world, busy=answer(status=503, retry_after=60))
-        ask("fetch", "https://a.test/busy")
-        world.at += 59.99
-        assert " in 1 s (" in said(ask("may_fetch", "https://a.test/busy"))
-
-    @pytest.mark.parametrize(
-        "content_type, codec",
-        [("text/plain", "utf-8"), ("text/plain; charset=gb2312", "gb18030")]
-        + [("text/plain", "utf-16"), ("text/plain; charset=iso-8859-1", "cp1252")],
-    )
-    def test_slices_are_of_characters_whatever_the_charset(self, ask, world, content_type, codec):
-        words = "ab\u00e9\u4e2d\U0001f600" if codec != "cp1252" else "ab\u00e9\u201c!"
-        text = words * 12_345
-        site(world, n=answer(text.encode(codec), content_type=content_type))
-        for start, length in ((0, 7), (16_383, 100), (61_720, 100), (1, 61_723), (61_725, 1)):
-            part = {"start_index": start, "max_length": length}
-            fields = fields_of(ask("fetch", "https://a.test/n", **part))
-            end = start + length
+    @pytest.mark.parametrize("codec", ["utf-8-sig", "gb18030", "utf-16"])
+    def test_slices_are_of_characters_whatever_the_charset(self, ask, world, codec):
+        text = "ab\u00e9\u4e2d\U0001f600" * 12_345
+        site(world, n=answer(text.encode(codec), content_type=f"text/plain; charset={codec}"))
+        parts = (0, 7), (16_383, 16_483), (61_720, 61_820), (1, 61_724), (61_725, 61_726)
+        for start, end in parts:
+            part = {"start_index": start, "max_length": end - start}
+            fields = fields_of(ask("fetch", A + "n", **part))
             assert fields["text"] == text[start:end]
             assert fields["next_index"] == (end if end < len(text) else None)
         assert len(world.asked("/n")) == 1
@@ -6184,11 +6066,9 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"
         "a title": dict(n=answer(f"# {EVIL}\n\n[{EVIL}](https://b.test/)\n", **NOTES)),
         "a directive": dict(n=answer(status=404, x_robots_tag=EVIL)),
         "a Location": dict(n=moved(f"gopher://{EVIL}/")),
-        "an encoding": dict(n=wr.TransportError(f"Content-Encoding {EVIL} is not ours")),
-        "a status line": dict(n=wr.TransportError(f"no HTTP/1 status line: {EVIL}", final=True)),
+        "an answer": dict(n=wr.TransportError(f"no HTTP/1 status line: {EVIL}", final=True)),
         "a signal": dict(robots=f"User-agent: *\nContent-Signal: search={EVIL}\nDisallow: /n"),
         "a sitemap": dict(robots=f"Sitemap: https://a.test/{EVIL}\nUser-agent: *\nAllow: /"),
-        "a feed": dict(n=answer(EVIL_FEED, content_type="application/rss+xml")),
         "a hop that waits": {"n": moved("/" + EVIL), EVIL: answer(status=503, retry_after=60)},
         "a hop that is denied": dict(n=moved("/x"), x=moved(f"http://10.0.0.1/{EVIL}")),
     }
@@ -6200,8 +6080,7 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"
         pages = dict(self.PLACES[place])
         robots = pages.pop("robots", "User-agent: *\nAllow: /\n")
         site(world, robots.replace("User-agent: *\n", "User-agent: *\n" + signal), **pages)
-        paths = ["n", "x" + EVIL] if "matching" in place else ["n"]
-        for path in paths:
+        for path in ["n", "x" + EVIL] if "matching" in place else ["n"]:
             url = f"https://a.test/{path}"
             for name in ("fetch", "may_fetch", "discover"):
                 answered = ask(name, url)
@@ -6210,358 +6089,198 @@ sys.exit(walsh_research.main(["--mcp", "--max-wait", "1", "--timeout", "0.5"]))"
                 assert not signal or EVIL not in text
 
     def test_no_word_of_an_earlier_redirect_stands_in_our_block(self, ask, world):
-        """The target goes on where it was put off, at a URL that a server has named."""
-
-        class Nameless(Unsent):
-            def send(self, request):
-                if self.host in request.url:
-                    raise wr.TransportError(f"name: {self.host} does not exist", final=True)
-                return super().send(request)
-
         site(world, n=moved("https://obey.test/n"))
         site(world, slow(600), host="obey.test")
         ask("fetch", "https://obey.test/n")
-        assert said(ask("fetch", "https://a.test/n")).startswith("Deferred (R4). ")
+        assert said(ask("fetch", A + "n")).startswith("Deferred (R4). ")
         world.at += 600
-        bot = world.bot(transport=Nameless(world, "obey.test"))
-        answered = wr.call_tool("fetch", {"url": "https://a.test/n"}, bot)
-        assert "obey" not in said(answered) and "does not exist" in answered["content"][1]["text"]
-
-    def test_no_word_of_a_blocklist_entry_stands_in_our_block(self, ask, world):
-        entry = {"domain": "a.test", "added": "2026-05-23", "reason": EVIL}
-        world.web[BLOCKLIST_URL] = blocklist(blocked=[entry])
-        answered = ask("fetch", "https://a.test/n")
-        assert EVIL not in said(answered) and EVIL in answered["content"][1]["text"]
+        reason = "name: obey.test does not exist"
+        nameless = raising(wr.TransportError(reason, final=True))
+        bot = world.bot(transport=types.SimpleNamespace(send=nameless))
+        answered = wr.call_tool("fetch", {"url": A + "n"}, bot)
+        assert "obey" not in said(answered) and reason in answered["content"][1]["text"]
 
     @pytest.mark.parametrize("refusing", ["a.test", "b.test", "c.test"])
     def test_where_any_hop_says_ai_input_no_a_model_gets_nothing_of_it(self, ask, world, refusing):
         """spec 19: outcome, status and our own words alone."""
-        signals = {refusing: "Content-Signal: search=yes, AI-Input=No\n"}
-        for host, page in (
-            ("a.test", moved("https://b.test/go")),
-            ("b.test", moved("https://c.test/go")),
-            ("c.test", answer(f"# {EVIL}\n\n[l](https://a.test/{EVIL})", **NOTES)),
-        ):
-            site(world, f"User-agent: *\n{signals.get(host, '')}Allow: /\n", host, go=page)
-        answered = ask("fetch", "https://a.test/go")
+        site(world, go=moved(B + "go"))
+        site(world, host="b.test", go=moved("https://c.test/go"))
+        site(world, host="c.test", go=answer(f"# {EVIL}\n\n[l](https://a.test/{EVIL})", **NOTES))
+        world.web[f"https://{refusing}/robots.txt"] = self.NO_AI
+        answered = ask("fetch", A + "go")
         fields = fields_of(answered)
         assert (fields["outcome"], fields["status"], answered["isError"]) == ("fetched", 200, False)
-        assert "ai-input=no" in said(answered) and fields["reason"] == said(answered)
         assert len(answered["content"]) == 1 and fields["sha256"] == ""
-        answers = [answered, ask("fetch", "https://a.test/go", start_index=3)]
-        answers.append(ask("discover", "https://a.test/go"))
+        later, found = ask("fetch", A + "go", start_index=3), ask("discover", A + "go")
+        answers = answered, later, found
         assert EVIL not in json.dumps(answers)
         assert all("ai-input=no" in said(one) and "Found" not in said(one) for one in answers)
 
-    @pytest.mark.parametrize("words", ["a\x1b[2Jb", "a\u202eb", "a\u2028b", "a\x85b", "a\0b"])
-    def test_titles_and_reasons_are_one_line_without_control_characters(self, ask, world, words):
-        feed = {"version": "https://jsonfeed.org/version/1.1", "title": words, "items": []}
-        feed["items"] = [{"id": "1", "url": "https://b.test/1", "title": words}]
-        site(world, f=answer(json.dumps(feed), content_type="application/feed+json"))
-        fields = fields_of(ask("fetch", "https://a.test/f"))
-        (source,) = fields_of(ask("discover", "https://a.test/f"))["sources"]
-        for text in (fields["title"], source["title"], source["items"][0]["title"]):
-            assert text.isprintable() and "\u202e" not in text
+    def test_what_a_model_reads_is_short_lines_without_control_characters(self, ask, world):
+        words = "a\u202eb" + 60_000 * "c"
+        site(world, n=answer(f"# {words}\n\n[{words}](https://b.test/{words[-9000:]})", **NOTES))
+        for name, part in (("fetch", {"max_length": 1}), ("discover", {})):
+            text = json.dumps(fields_of(ask(name, A + "n", **part)), ensure_ascii=False)
+            assert text.isprintable() and len(text) < 9000 and text.count(r"a\\u202eb") == 2
 
-    def test_a_field_of_sixty_thousand_characters_is_cut(self, ask, world):
-        site(world, n=answer(f"[l](https://b.test/{'x' * 60_000})", **NOTES))
-        fields = fields_of(ask("fetch", "https://a.test/n", max_length=1))
-        assert fields["links"] and len(json.dumps(fields)) < 5_000
-
-    def test_discover_lists_sources_with_their_target(self, ask, world):
-        site(world, RULES + "Sitemap: https://a.test/map.xml\n")
-        answered = ask("discover", "https://a.test/n")
+    def test_discover_lists_fifty_sources_with_their_target_and_fifty_items(self, ask, world):
+        maps = "".join(f"Sitemap: {A}{number}.xml\n" for number in range(60))
+        links = "".join(f"[l]({B}{number})\n" for number in range(70))
+        site(world, RULES + maps, n=answer(links, **NOTES))
+        answered = ask("discover", A + "n")
         sources = fields_of(answered)["sources"]
-        assert [source["kind"] for source in sources] == ["markdown", "sitemap"]
-        assert {source["target"] for source in sources} == {"https://a.test/n"}
-        assert said(answered).startswith("Found 1 markdown, 1 sitemap.")
+        assert [source["kind"] for source in sources] == ["markdown"] + 49 * ["sitemap"]
+        assert {source["target"] for source in sources} == {A + "n"}
+        assert said(answered).startswith("Found 1 markdown, 49 sitemap.")
         assert json.loads(answered["content"][1]["text"]) == sources
-
-    def test_discover_gives_fifty_sources_and_fifty_items_at_most(self, ask, world):
-        lines = "".join(f"Sitemap: https://a.test/{number}.xml\n" for number in range(60))
-        urls = "".join(f"<url><loc>https://a.test/{number}</loc></url>" for number in range(70))
-        page = answer(f"<urlset>{urls}</urlset>", content_type="application/xml")
-        site(world, lines, **{"map.xml": page})
-        sources = fields_of(ask("discover", "https://a.test/map.xml"))["sources"]
-        assert len(sources) == 50 and len(sources[0]["items"]) == 51
-        assert sources[0]["items"][50] == {"left_out": 20}
+        assert len(sources[0]["items"]) == 51 and sources[0]["items"][50] == {"left_out": 20}
 
     @pytest.mark.parametrize("status", [404, 500])
     def test_discover_of_a_page_that_offers_nothing_says_so(self, ask, world, status):
-        site(world, it=answer("", content_type="text/html"), **{"llms.txt": status})
-        answered = ask("discover", "https://a.test/it")
-        assert said(answered).startswith("Found no feed") and not answered["isError"]
+        site(world, n=answer("", content_type="text/html"), **{"llms.txt": status})
+        answered = ask("discover", A + "n")
+        assert said(answered).startswith("No feed") and not answered["isError"]
 
     @given(
         "name, arguments, wanted",
-        ("fetch", {"url": 7}, "url is 7, want an absolute http or https URL"),
-        ("fetch", {}, "url is None, want an absolute http or https URL"),
-        ("fetch", "https://a.test/", "arguments is 'https://a.test/', want an object with url"),
-        (
-            "fetch",
-            {"url": "x", "selector": "p"},
-            "'selector' is no argument, want url, start_index, max_length, html.",
-        ),
-        ("fetch", {"url": "x", "start_index": "0"}, "start_index is '0', want the first char"),
-        ("fetch", {"url": "x", "max_length": 100_001}, "max_length is 100001, want how many"),
-        ("fetch", {"url": "x", "html": "raw"}, "html is 'raw', want what to give of HTML: "),
-        ("fetch", {"url": "x", "raw": True}, "'raw' is no argument, want url, start_index, "),
-        ("fetch", {"url": "x" * 70000}, "url is 'xxx"),
-        ("may_fetch", {"uri": "x"}, "'uri' is no argument, want url."),
-        ("may_fetch", {"url": "x", "bad": 1}, "'bad' is no argument, want url."),
-        ("discover", {"url": None}, "url is None, want an absolute http or https URL"),
-        ("discover", {"url": ""}, "URL is '', want http(s)://host"),
-        ("grab", {"url": "x"}, "want one of fetch, may_fetch, discover"),
+        ("fetch", {}, "want ['url']; fetch takes url, start_index, max_length, html."),
+        ("fetch", "https://a.test/", "'https://a.test/', want 'object'"),
+        ("fetch", {"url": "x", "selector": "p"}, "/selector: "),
+        ("fetch", {"url": "x", "start_index": -1}, "/start_index: minimum: -1, want 0"),
+        ("fetch", {"url": "x", "max_length": 100_001}, "/max_length: maximum: 100001, want 100000"),
+        ("fetch", {"url": "example.com"}, "; did you mean https://example.com."),
+        ("may_fetch", {"url": "example.com"}, "; did you mean https://example.com."),
+        ("discover", {"url": "example.com"}, "; did you mean https://example.com."),
+        ("may_fetch", {"url": "x", "bad\n" * 999: 1}, "/bad"),
         (["fetch"], {}, "want one of fetch, may_fetch, discover"),
     )
     def test_wrong_arguments_are_told_what_is_wanted(self, world, name, arguments, wanted):
         """By the argument's name, in a block that is ours, with fields as the tool promises."""
         answered = wr.call_tool(name, arguments, world.bot())
         (block,) = answered["content"]
-        assert answered["isError"] and wanted in block["text"] and "\n" not in block["text"]
-        assert len(block["text"]) < 400 and fields_of(answered)["reason"] == block["text"]
+        assert answered["isError"] and wanted in block["text"]
+        assert block["text"].isprintable() and len(block["text"]) < 400
         schemas = {tool["name"]: tool["outputSchema"] for tool in wr.tools()}
-        if isinstance(name, str):
-            wr.validate(fields_of(answered), schemas.get(name, {}))
+        wr.validate(fields_of(answered), schemas.get(str(name), {}))
         assert json.loads(json.dumps(answered)) == answered and not world.hits
 
-    @pytest.mark.parametrize("name", BAD_LINES)
-    def test_no_line_ends_the_server(self, heard, name):
-        _, code, words = BAD_LINES[name]
-        assert heard[name]["code"] == code and words in heard[name]["message"]
-        assert heard[name]["message"].isprintable()
+    @pytest.mark.parametrize("name", WRONG)
+    def test_each_kind_of_wrong_has_its_code_and_ends_no_server(self, heard, name):
+        _, code, words = WRONG[name]
+        error = heard[name]["error"]
+        message = error["message"]
+        assert error["code"] == code and words in message and message.isprintable()
+        if name == "version":
+            assert error["data"] == {"supported": [STATELESS, *OLDER], "requested": "1"}
 
-    @pytest.mark.parametrize("name", BAD_REQUESTS)
-    def test_each_kind_of_wrong_has_its_code(self, heard, name):
-        _, code, words = BAD_REQUESTS[name]
-        assert heard[name]["error"]["code"] == code and words in heard[name]["error"]["message"]
+    def test_a_stateless_answer_has_what_its_schema_demands(self, heard):
+        for name in ("discover", "list"):
+            result = heard[name]["result"]
+            assert (result["resultType"], result["cacheScope"]) == ("complete", "public")
+            assert result["ttlMs"] > 0
+            assert result["_meta"][META_KEYS + "serverInfo"]["version"] == wr.__version__
+        assert heard["list"]["result"]["tools"] == wr.tools()
+        about = heard["discover"]["result"]
+        assert about["supportedVersions"] == [STATELESS, *OLDER] and about["instructions"]
+        called = {"content", "structuredContent", "isError", "resultType", "_meta"}
+        assert set(heard["nonsense"]["result"]) == called
+        assert set(heard["new ping"]["result"]) == {"resultType", "_meta"}
 
-    def test_wrong_arguments_are_a_result_that_the_model_sees(self, heard):
+    def test_an_older_client_agrees_on_a_version_and_gets_no_key_that_it_does_not_know(self, heard):
+        """The official client in TypeScript refuses such a key."""
+        for asked, agreed in HELLOS.items():
+            hello = heard[asked]["result"]
+            assert hello["protocolVersion"] == agreed and hello["capabilities"] == {"tools": {}}
+            assert hello.pop("instructions") and hello["serverInfo"]["version"] == wr.__version__
+            assert set(hello) == {"protocolVersion", "serverInfo", "capabilities"}
+        assert heard["ping"] == {"jsonrpc": "2.0", "id": "ping", "result": {}}
+        assert heard["old list"]["result"] == {"tools": wr.tools()}
         result = heard["arguments"]["result"]
-        assert result["isError"] and "url is 7, want" in said(result)
-        assert fields_of(result)["outcome"] == "failed"
-
-    def test_an_unsupported_version_gets_the_list_of_ours(self, heard):
-        supported = [STATELESS, *OLDER]
-        assert heard["version"]["error"]["data"] == {"supported": supported, "requested": "1"}
-
-    @pytest.mark.parametrize("name", ["discover", "list"])
-    def test_a_stateless_answer_has_what_its_schema_demands(self, heard, name):
-        result = heard[name]["result"]
-        assert (result["resultType"], result["cacheScope"]) == ("complete", "public")
-        assert isinstance(result["ttlMs"], int) and result["ttlMs"] > 0
-        assert result["_meta"][META_KEYS + "serverInfo"]["version"] == wr.__version__
-        if name == "discover":
-            assert result["supportedVersions"] == [STATELESS, *OLDER]
-            assert result["capabilities"] == {"tools": {}} and result["instructions"]
-
-    @pytest.mark.parametrize(
-        "asked, agreed",
-        [(name, name) for name in OLDER] + [(name, OLDER[0]) for name in ("2025-03-26", STATELESS)],
-    )
-    def test_initialize_agrees_on_a_version(self, heard, asked, agreed):
-        result = heard[f"hello {asked}"]["result"]
-        assert result["protocolVersion"] == agreed and result["capabilities"] == {"tools": {}}
-        assert result["serverInfo"]["version"] == wr.__version__ and result["instructions"]
-
-    def test_both_eras_get_the_same_tools(self, heard):
-        for name in ("list", "old list"):
-            assert heard[name]["result"]["tools"] == wr.tools()
-
-    def test_only_a_stateless_client_gets_the_keys_of_its_version(self, heard):
-        """The official client in TypeScript takes no key that its own version does not know."""
-        for name in ("ping", 7):
-            assert heard[name] == {"jsonrpc": "2.0", "id": name, "result": {}}
-        assert heard["new ping"]["result"]["resultType"] == "complete"
-        assert list(heard["old list"]["result"]) == ["tools"]
-        hello = heard[f"hello {OLDER[0]}"]["result"]
-        assert set(hello) == {"protocolVersion", "serverInfo", "capabilities", "instructions"}
-        called = {"content", "structuredContent", "isError"}
-        assert set(heard["arguments"]["result"]) == called
-        assert set(heard["nonsense"]["result"]) == called | {"resultType", "_meta"}
+        assert set(result) == {"content", "structuredContent", "isError"} and result["isError"]
 
     def test_a_hanging_call_is_cancelled_at_once_and_alone(self, client):
-        with Site() as host:
+        with text_host() as host:
             one = client("--timeout", 60)
-            one.send(request(0, "initialize", protocolVersion="2025-11-25"))
-            assert one.hear()["id"] == 0
-            one.send(fetch_call(1, host.origin + "/hang"))
-            while host.paths.get(timeout=20) != "/hang":
-                pass
-            one.send(fetch_call(2, host.origin + "/later"), fetch_call(3, host.origin + "/n"))
-            one.send(request("p", "ping"), request("l", "tools/list"))
-            one.send(cancelled(2), cancelled("1"), cancelled([]))
-            assert [one.hear()["id"] for _ in range(2)] == ["p", "l"]
-            one.send(cancelled(1))
-            assert host.hung_up.get(timeout=5) == "/hang"
-            reply = one.hear()
-            assert reply["id"] == 3 and fields_of(reply["result"])["text"] == "some text"
-            assert host.paths.get(timeout=5) == "/n" and host.paths.empty()
-            assert one.end() == ([], 0, "")
-
-    def test_R4_what_one_host_waits_for_holds_up_no_call_for_another(self, client):
-        """Two pages of a host with Crawl-delay 4, and then an idle host."""
-        with Site(slow(4)) as host, Site() as idle:
-            one = client()
-            one.send(fetch_call(0, host.origin + "/"), fetch_call("i", idle.origin + "/"))
-            assert {one.hear()["id"], one.hear()["id"]} == {0, "i"}
-            began_at = time.monotonic()
-            one.send(fetch_call(1, host.origin + "/1"), fetch_call(2, host.origin + "/2"))
-            arguments = {"url": idle.origin + "/n"}
-            one.send(request(3, "tools/call", name="may_fetch", arguments=arguments))
-            one.send(fetch_call(4, idle.origin + "/n"))
-            assert [one.hear()["id"] for _ in range(2)] == [3, 4]
-            assert time.monotonic() - began_at < 2
-
-    def test_a_ninth_call_waits_in_order(self, client):
-        with Site(slow(15)) as host, Site() as idle:
-            one = client()
-            one.send(fetch_call(0, host.origin + "/"))
-            assert one.hear()["id"] == 0
-            one.send(*[fetch_call(number, host.origin + f"/{number}") for number in range(1, 9)])
-            one.send(fetch_call(9, idle.origin + "/9"), fetch_call(10, idle.origin + "/10"))
-            one.send(request("p", "ping"))
+            one.send(fetch_call(1, host.url + "hang"))
+            wait_for(host, "/hang")
+            one.send(fetch_call(2, host.url + "later"), fetch_call(3, host.url + "n"))
+            one.send(cancelled(2), cancelled("1"), cancelled([]), request("p", "ping"))
             assert one.hear()["id"] == "p"
-            one.send(cancelled(4))
-            assert [one.hear()["id"] for _ in range(2)] == [9, 10]
+            hanging = host.threads[-1]
+            one.send(cancelled(1))
+            hanging.join(5)
+            assert not hanging.is_alive()
+            assert fields_of(one.hear()["result"])["text"] == "some text"
+            assert one.end() == ([], 0, "")
+            assert paths_of(host) == ["/robots.txt", "/hang", "/n"]
 
-    def test_a_ping_does_not_wait_while_a_cancelled_call_looks_up_a_name(self, client, tmp_path):
-        """The resolver here answers when the test says so; a cancelled call waits for it."""
-        asked, may_answer = tmp_path / "asked", tmp_path / "may answer"
-        patch = f"""
-import pathlib, socket, time
-def hang(host, *arguments, **options):
-    if host != b"hanging.test":
-        return found(host, *arguments, **options)
-    pathlib.Path({str(asked)!r}).touch()
-    while not pathlib.Path({str(may_answer)!r}).exists():
-        time.sleep(0.02)
-    raise socket.gaierror(socket.EAI_NONAME, "no such name")
-found, socket.getaddrinfo = socket.getaddrinfo, hang"""
-        one = client(patch=patch)
-        one.send(fetch_call(1, "http://hanging.test/"))
-        while not asked.exists():
-            time.sleep(0.02)
-        for number in (2, 3):
-            one.send(cancelled(1), request(number, "ping"))
-            assert one.said.get(timeout=5)["id"] == number
-        one.send(request(4, "tools/list"))
-        may_answer.touch()
-        assert one.hear()["id"] == 4 and one.end() == ([], 0, "")
+    def test_R4_calls_that_wait_for_one_host_hold_up_no_call_for_another(self, client):
+        with text_host(slow(15)) as host, text_host() as idle:
+            one = client()
+            one.send(*[fetch_call(number, host.url) for number in range(10)])
+            one.send(fetch_call("i", idle.url), request("p", "ping"))
+            assert {"i", "p"} < {one.hear()["id"] for _ in range(3)}
 
     def test_where_no_thread_can_be_had_one_line_says_so(self, client):
-        one = client(
-            patch="""
-import threading
-def refuse(thread):
-    raise RuntimeError("can't start new thread")
-threading.Thread.start = refuse"""
-        )
-        rest, code, errors = one.end()
-        assert (rest, code) == ([], 1) and "--mcp needs threads" in errors
-        assert errors.count("\n") == 1
+        refuse = "def refuse(*arguments): raise RuntimeError('no thread')"
+        rest, code, errors = client(patch=refuse + "\nwr._thread.start_new_thread = refuse").end()
+        assert (rest, code, errors.count("\n")) == ([], 1, 1) and "needs threads" in errors
 
     def test_R2_a_robots_txt_whose_exchange_was_cancelled_is_asked_for_again(self, client):
-        """It is no robots.txt that is out of reach."""
-        with Site(RULES) as host:
+        def hang_once(connection, player):
+            player.scripts["/robots.txt"] = whole(RULES.encode())
+            hold(connection, player)
+
+        with text_host() as host:
+            host.scripts["/robots.txt"] = hang_once
             one = client("--timeout", 60)
-            host.hanging.add("/robots.txt")
-            one.send(fetch_call(1, host.origin + "/private"))
-            assert host.paths.get(timeout=20) == "/robots.txt"
-            host.hanging.clear()
-            one.send(cancelled(1), fetch_call(2, host.origin + "/private"))
-            reply = one.hear()
-            assert reply["id"] == 2 and said(reply["result"]).startswith("Denied by robots.txt")
-            assert list(host.paths.queue) == ["/robots.txt"]
+            one.send(fetch_call(1, host.url + "private"))
+            wait_for(host, "/robots.txt")
+            one.send(cancelled(1), fetch_call(2, host.url + "private"))
+            assert said(one.hear()["result"]).startswith("Denied by robots.txt")
+            assert paths_of(host) == ["/robots.txt", "/robots.txt"]
 
     def test_R4_a_wait_tells_its_progress_and_can_be_cancelled(self, client):
         """What was sent keeps its place in the pace; a longer wait than 20 s is deferred."""
-        with Site(slow(15)) as host, Site(slow(25)) as slower:
-            one = client(patch="wr.PROGRESS_SECONDS = 0.2")
-            meta = {**ENVELOPE, "progressToken": "t"}
-            one.send(fetch_call(1, host.origin + "/a"))
-            assert one.hear()["id"] == 1
-            one.send(fetch_call(2, host.origin + "/b", meta))
-            notices = [one.hear(), one.hear()]
-            for notice in notices:
-                assert notice["method"] == "notifications/progress" and "id" not in notice
-                assert notice["params"]["progressToken"] == "t"
-                assert notice["params"]["message"].startswith("waits, 1")
-            grown = [notice["params"]["progress"] for notice in notices]
-            assert 0.1 < grown[0] < grown[1]
-            one.send(cancelled(2), fetch_call(3, slower.origin))
-            while one.hear().get("id") != 3:
-                pass
-            one.send(fetch_call(4, slower.origin))
-            assert said(one.hear()["result"]).startswith("Deferred (R4). ")
+        with text_host(slow(15)) as host, text_host(slow(25)) as slower:
+            one = client(patch="wr.PROGRESS_SECONDS = 0.1")
+            one.send(fetch_call(1, host.url + "a"), fetch_call(2, slower.url))
+            assert {one.hear()["id"], one.hear()["id"]} == {1, 2}
+            one.send(fetch_call(3, host.url + "b", {**ENVELOPE, "progressToken": "t"}))
+            first, second = one.hear(), one.hear()
+            assert first["method"] == "notifications/progress" and "id" not in first
+            assert first["params"]["progressToken"] == "t"
+            assert 0 <= first["params"]["progress"] < second["params"]["progress"]
+            one.send(cancelled(3), fetch_call(4, slower.url))
+            reply = next(message for message in iter(one.hear, None) if "id" in message)
+            assert reply["id"] == 4 and said(reply["result"]).startswith("Deferred (R4). ")
             assert one.end() == ([], 0, "")
-            assert list(host.paths.queue) == ["/robots.txt", "/a"]
+            assert paths_of(host) == ["/robots.txt", "/a"]
 
-    def test_the_end_of_stdin_cancels_what_hangs_after_a_grace(self, client):
-        with Site() as host:
-            one = client("--timeout", 60, patch="wr.GRACE_SECONDS = 0.2")
-            one.send(fetch_call(1, host.origin + "/hang"))
-            while host.paths.get(timeout=20) != "/hang":
-                pass
-            one.send(fetch_call(2, host.origin + "/later"))
-            assert one.end() == ([], 0, "") and host.paths.empty()
-
-    def test_what_was_asked_before_the_end_of_stdin_is_answered(self, client):
-        with Site() as host:
-            one = client()
-            one.send(fetch_call(1, host.origin + "/a"), fetch_call(2, host.origin + "/b"))
-            assert {reply["id"] for reply in one.end()[0]} == {1, 2}
+    def test_after_the_end_of_stdin_calls_have_a_grace_and_are_then_cancelled(self, client):
+        with text_host(slow(15)) as host, text_host() as idle:
+            one = client(patch="wr.GRACE_SECONDS = 1.0")
+            one.send(fetch_call(1, host.url + "a"))
+            assert one.hear()["id"] == 1
+            one.send(fetch_call(2, host.url + "b"), fetch_call(3, idle.url))
+            rest, code, errors = one.end()
+            assert ([reply["id"] for reply in rest], code, errors) == ([3], 0, "")
+            assert paths_of(host) == ["/robots.txt", "/a"]
 
     def test_what_ran_into_its_timeout_is_not_tried_again(self, client):
-        """A hanging site costs twice its timeout: robots.txt, and the page."""
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            listener.settimeout(20)
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        """A hanging site costs twice its timeout, for robots.txt and the page."""
+        with Player(hold) as host:
             one = client("--timeout", 0.15)
-            one.send(fetch_call(1, url))
-            result = one.hear()["result"]
-            assert result["isError"] and said(result).startswith("Failed (no usable answer).")
-            listener.settimeout(0.2)
-            held = []
-            with contextlib.suppress(TimeoutError, socket.timeout):
-                while True:
-                    held.append(listener.accept()[0])
-            for connection in held:
-                connection.close()
-            assert len(held) == 2
+            one.send(fetch_call(1, host.url))
+            assert said(one.hear()["result"]).startswith("Failed (no usable answer).")
+            assert len(host.asked) <= 2
 
-    def test_a_bug_costs_one_answer(self, client):
-        one = client(patch="wr.Bot.discover = None")
-        call = request(1, "tools/call", name="discover", arguments={"url": "https://a.test/"})
-        one.send(call, request(2, "ping"))
-        (error,) = [reply["error"] for reply in (one.hear(), one.hear()) if reply["id"] == 1]
-        assert error["code"] == -32603 and "unexpected TypeError" in error["message"]
-
-    def test_a_client_that_goes_away_ends_the_server(self, publisher, tmp_path):
-        place = ("--allow-private", "--origin", publisher.origin, "--cache-dir", tmp_path)
-        words = [sys.executable, str(MODULE), "--mcp", *map(str, place)]
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, **PIPES)
-        with process:
+    def test_a_client_that_goes_away_ends_the_server(self, tmp_path):
+        with spawn("--mcp", "--cache-dir", tmp_path, stdin=subprocess.PIPE) as process:
             process.stdout.close()
             process.stdin.write(json.dumps(request(1, "tools/list")).encode() + b"\n")
             process.stdin.flush()
             assert process.wait(timeout=20) == 141 and process.stderr.read() == b""
-
-    def test_after_a_cancelled_call_every_gate_is_asked_anew(self, world):
-        """To cancel, a clock of a harness's own raises; a request that left keeps its place."""
-
-        site(world, RULES + "Crawl-delay: 10\n")
-        clock = Clock(world)
-        bot = world.bot(clock=clock, max_wait=20.0)
-        assert bot.fetch("https://a.test/n").ok
-        clock.sleep = raising(GeneratorExit)
-        with pytest.raises(GeneratorExit):
-            wr.call_tool("fetch", {"url": "https://a.test/n"}, bot)
-        del clock.sleep
-        world.web[BLOCKLIST_URL] = blocklist("a.test")
-        world.at += 7 * 3600
-        answered = wr.call_tool("fetch", {"url": "https://a.test/n"}, bot)
-        assert fields_of(answered)["gate"] == "R3" and len(world.asked("/n")) == 1
 
 
 # === 5. TRANSPORT ============================================================
