@@ -2187,11 +2187,6 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
 # 10a. The text of a body: its media type and its charset.
 
-# The codecs that only map octets to letters; zlib, punycode and utf-7 do more. UTF-16 is
-# recognised by its byte order mark alone.
-LETTER_CODECS = (
-    "utf-8|cp[0-9]{3,4}|iso8859-[0-9]{1,2}|koi8-[ru]|mac-[a-z]+|big5hkscs|euc_jp|gb18030|iso2022_jp"
-)
 CODEC_BY_NAME = {  # browsers read these names as other charsets: latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
@@ -2206,14 +2201,6 @@ CODEC_BY_NAME = {  # browsers read these names as other charsets: latin-1 is win
     "shift_jis": "cp932",
     "tis-620": "cp874",
 }
-CODEC_BY_MARK = {
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
-CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
-XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
-HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
 
 # R6: media types of sub-resources, archives and executables, by type or subtype. A PDF is read.
 UNREAD_TYPES = frozenset(
@@ -2227,12 +2214,10 @@ UNREAD_TYPES = frozenset(
     vnd.android.package-archive
     msdownload msdos-program msi vnd.microsoft.portable-executable
     executable sharedlib mach-binary elf shockwave-flash
+    font-woff font-woff2 font-ttf font-truetype font-otf font-opentype font-sfnt
     ogg mp4 mpegurl vnd.apple.mpegurl dash+xml
 """.split()
 )
-# Servers send files of unknown type, such as LICENSE, as application/octet-stream.
-UNKNOWN_SUBTYPE = "octet-stream"
-TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown", UNKNOWN_SUBTYPE)
 TEXT_ENDINGS = frozenset(
     """
     txt text md markdown rst adoc org tex bib log csv tsv sql diff patch
@@ -2251,11 +2236,10 @@ def is_unread_type(content_type: str, url: str) -> bool:
     """Whether R6 leaves a body of this type unread; the path's ending decides an unknown type."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
-    if subtype == UNKNOWN_SUBTYPE:
-        name = split_url(url).path.rpartition("/")[2]
-        return "." in name and name.rpartition(".")[2].lower() not in TEXT_ENDINGS  # R6
-    is_font = subtype.startswith("font-")
-    return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
+    if subtype == "octet-stream":  # how servers send files of a type that they do not know
+        _, dot, ending = split_url(url).path.rpartition("/")[2].rpartition(".")
+        return dot != "" and ending.lower() not in TEXT_ENDINGS  # R6
+    return kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
 
 
 def charset_codec(label: str) -> str | None:
@@ -2267,26 +2251,30 @@ def charset_codec(label: str) -> str | None:
     except LookupError:
         return None
     codec = CODEC_BY_NAME.get(name, name)
-    return codec if re.fullmatch(LETTER_CODECS, codec) else None
+    # The codecs that only map octets to characters; zlib, punycode and utf-7 do more. UTF-16 is
+    # recognised by its byte order mark alone.
+    supported = (
+        "utf-8|cp[0-9]{3,4}|iso8859-[0-9]{1,2}|koi8-[ru]|mac-[a-z]+"
+        "|big5hkscs|euc_jp|gb18030|iso2022_jp"
+    )
+    return codec if re.fullmatch(supported, codec) else None
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, the best first (RFC 7303 3).
+    """The codecs of a body, the most likely first (RFC 7303 3).
 
-    A byte order mark decides alone. Else the header comes before the declaration in the body, and
-    UTF-8 is last.
+    A byte order mark decides alone. Otherwise the header comes first, then the declaration in the
+    body, then UTF-8.
     """
-    for mark, codec in CODEC_BY_MARK.items():
-        if body.startswith(mark):
+    for codec in ("utf-8", "utf-16-le", "utf-16-be"):
+        if body.startswith("\ufeff".encode(codec)):
             return [codec]
-    parameter = r"""(?ai);\s*charset\s*=\s*["']?([\w.:-]{1,40})"""
-    labels = re.findall(parameter, content_type)[:1]
-    declaration = XML_CHARSET
+    declaration = r"(?a)\A\s*<\?xml[^>]{0,200}?\sencoding"
     if media_type_of(content_type) in ("text/html", "application/xhtml+xml"):
-        declaration = HTML_CHARSET
-    declared = declaration.search(body[:1024])  # as in browsers
-    if declared:
-        labels.append(declared[1].decode("latin-1"))
+        declaration = r"(?ai)<meta\s[^>]{0,256}?charset"
+    label = r"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
+    labels = re.findall(r"(?ai);\s*charset" + label, content_type)[:1]
+    labels += re.findall(declaration + label, body[:1024].decode("latin-1"))[:1]  # as in browsers
     found = map(charset_codec, [*labels, "utf-8"])
     return [codec for codec in found if codec]
 
@@ -2301,7 +2289,8 @@ def is_text(body: bytes, content_type: str) -> bool:
     """Whether a body is text, by its media type and its first 16 KiB."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
-    if kind not in ("", "text") and name not in TEXT_SUBTYPES:
+    textual = "json xml yaml toml ndjson jsonl markdown octet-stream".split()
+    if kind not in ("", "text") and name not in textual:
         return False
     return "\0" not in decode_body(body[: 16 * 1024], content_type)  # ours
 
@@ -2310,7 +2299,7 @@ def is_text(body: bytes, content_type: str) -> bool:
 
 
 class Kind(NamedTuple):
-    """How requests of one kind behave."""
+    """What the requests of one kind have in common."""
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
@@ -2336,7 +2325,7 @@ KINDS = {
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     """The URL with the parameters of R13 added to its query; an empty one is left out.
 
-    `impl` is ORG/REPO, `sha` a commit. The fragment is kept. Never raises.
+    `impl` is ORG/REPO, `sha` a commit. The fragment is kept.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2348,12 +2337,12 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     # R13's example leaves the slash of `spec` as it is, and no other.
     for name, value, safe in (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/")):
         if value:
-            parameters.append(f"{name}={quote(value, safe, errors='replace')}")
+            parameters.append(f"{name}={quote(value, safe)}")
     return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
 
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
-    """A Location without R13's parameters, however often they occur: no gate may judge by them."""
+    """A Location without R13's parameters, which no gate may see, however often they occur."""
     own = re.escape(tag_url("", *tag)[1:])
     tags = re.sub("/|%2F", "(?:/|%2F)", own)
     location = re.sub(rf"\?(?:{tags}&)+", "?", location)
@@ -2382,11 +2371,12 @@ def request_headers(
 
 
 def wants_any_success(url: str, status: int, headers: Headers) -> bool:
-    """Whether to read a policy document: after any success, whatever its media type."""
+    """Whether to read the body of a policy document: after a success, whatever its media type."""
     return 200 <= status < 300
 
 
 def wants_body(url: str, status: int, headers: Headers) -> bool:
+    """Whether to read the body of a target: after a success, unless R6 excludes its media type."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(url, status, headers) and not is_unread_type(content_type, url)  # R6
 
@@ -2402,9 +2392,9 @@ def as_response(given: Any) -> Response:
 
 
 class Decision(NamedTuple):
-    """The decision of the gates about a URL; true where it may be requested.
+    """What the gates decided about a URL; true if it may be requested.
 
-    A refusal with `retry_at` (Unix seconds) ends at that time; one without it is final.
+    A refusal with `retry_at` (Unix seconds) holds until that time; one without it is final.
     """
 
     allowed: bool
@@ -2426,7 +2416,7 @@ class Decision(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """The WebCanon policy model's word: of a final refusal or, otherwise, of the verdict."""
+        """What the WebCanon policy model recommends: for a final refusal, else for the verdict."""
         if self.gate in ("R3", "address", "robots2") and self.retry_at is None:
             return "not_recommended"
         return self.verdict.recommendation if self.verdict else None
@@ -2459,13 +2449,13 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" until `retry_at`, "skipped" (still fresh, or another spelling of a target) or
-    "failed". Names shared with `Decision` have the same meaning. `at` is in Unix seconds,
-    `waited` and `elapsed` are in seconds; `bytes` (a count) and `sha256` are of the decoded body.
-    `links` come from Markdown and feeds, never from a page; `metadata` comes from the head of a
-    page or from a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind
-    us. `attempts` counts the requests for this target; `requests` lists them, with those for policy
-    documents. `read` is false where R6 left the body unread. `headers` (lower-case names) and
-    `body` are kept in memory only.
+    "failed". Fields that `Decision` has too mean the same. `at` is in Unix seconds, `waited` and
+    `elapsed` are in seconds; `bytes` (a count) and `sha256` are of the decoded body. `links` are
+    those of Markdown and feeds, never of a page; `metadata` is that of a page's head or of a feed.
+    `robots_directives` are the ones of meta robots and X-Robots-Tag that apply to this bot.
+    `attempts` counts the requests for this target; `requests` lists them and those for policy
+    documents. `read` is false if R6 left the body unread. `headers` (lower-case names) and `body`
+    are kept in memory only.
     """
 
     outcome: Outcome
@@ -2571,7 +2561,7 @@ class Result(NamedTuple):
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
-    """A Result with lists and dicts of its own, which a caller may change."""
+    """A Result with new lists and dicts, which a caller may change."""
     for name, default in Result._field_defaults.items():
         if default == ():
             fields[name] = list(fields.get(name, ()))
@@ -2591,7 +2581,7 @@ class Reading(NamedTuple):
 
 
 def whole_document(ending: Ending, limit: int) -> Response:
-    """The answer with a document of the origin. Raises ValueError where it is missing or cut."""
+    """The answer with a document of the origin. Raises ValueError if it is missing or cut."""
     answer = ending.answer
     if not isinstance(answer, Response) or answer.status != 200:
         raise ValueError(ending.why)
@@ -2640,14 +2630,14 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
 
 
 def is_lost_for_good(held: Held, now: float) -> bool:
-    """RFC 9309 2.3.1.4: unreachable for thirty days, and three times if there is a copy."""
-    # ours: three failures, since two that are a month apart say little
+    """RFC 9309 2.3.1.4: whether robots.txt has been unreachable for thirty days."""
+    # ours: a copy is dropped after three failures, because two that are a month apart say little
     least = 1 if held.value is None else 3
     return held.failures >= least and now - held.failed_since > 30 * 86400.0
 
 
 def robots_decision(url: str, target: str, held: Held, now: float, unreachable: str) -> Decision:
-    """R2: the decision about a target by a site's robots.txt as held.  Spec 9.1.1, 9.1.4."""
+    """R2: the decision about a target by the robots.txt that is held.  Spec 9.1.1, 9.1.4."""
     source = robots_source(held, now)
     allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
     if is_lost_for_good(held, now):
@@ -2660,21 +2650,20 @@ def robots_decision(url: str, target: str, held: Held, now: float, unreachable: 
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
     if unreachable == "defer":
         reason = f"{held.trouble}; deferred (RFC 9309 2.3.1.4)"
-        refused = unknown._replace(allowed=False, gate="R2", reason=reason)
-        return refused._replace(retry_at=max(held.retry_at, now))
+        retry_at = max(held.retry_at, now)
+        return unknown._replace(allowed=False, gate="R2", reason=reason, retry_at=retry_at)
     return unknown._replace(reason=f"{held.trouble}; allowed (spec 9.1.1)")
 
 
 def redirect_allowed(origin: str, wire: str) -> bool:
-    """Whether a redirect of a canonical document is followed.
+    """Whether a canonical document may redirect there.
 
-    It must lead by https to the origin's host, or to a domain above or below it.
+    It may by https, to the origin's host, to a subdomain of it or to a parent domain.
     """
-    host = split_url(origin).host
-    other = split_url(wire).host
-    is_below = f".{other}".endswith(f".{host}")
-    is_above = "." in other and host.endswith(f".{other}")
-    return wire.startswith("https://") and (is_below or is_above)
+    host = f".{split_url(origin).host}"
+    other = f".{split_url(wire).host}"
+    is_parent = host.endswith(other) and other.count(".") > 1  # no top-level domain
+    return wire.startswith("https://") and (is_parent or other.endswith(host))
 
 
 def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
