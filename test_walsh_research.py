@@ -7684,15 +7684,7 @@ threading.Thread.start = refuse"""
 # === 5. TRANSPORT ============================================================
 
 
-TLS_KEY = """\
------BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgXrHCJ583lmBx6Ual
-KqXjRH8xK07ucJSEWWGsAtHRwvKhRANCAASGSpxjWjlDsWNG4hSCoc6hSNSSd1Jd
-KTFnGXS7FnMalTmRXauow+uW8/fKDcSJYPyBFJOlYA9xSegMqg8YV0nT
------END PRIVATE KEY-----
-"""
-
-TLS_CERTIFICATE = """\
+TLS_SERVER = """\
 -----BEGIN CERTIFICATE-----
 MIIBwjCCAWigAwIBAgICEAEwCgYIKoZIzj0EAwIwFzEVMBMGA1UEAwwMRG9vciB0
 ZXN0IENBMCAXDTAwMDEwMTAwMDAwMFoYDzIwOTkxMjMxMDAwMDAwWjAUMRIwEAYD
@@ -7705,17 +7697,12 @@ b29yLnRlc3SHBH8AAAGHEAAAAAAAAAAAAAAAAAAAAAEwCgYIKoZIzj0EAwIDSAAw
 RQIhALtq1HHv4OBciDg77vGTtLfk95MsuQ2Tvvwd1PRt2ssVAiBQhrlVspoWFxIo
 IDpG7M8ilH4IugWEyh6u7zLHeOEXWw==
 -----END CERTIFICATE-----
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgXrHCJ583lmBx6Ual
+KqXjRH8xK07ucJSEWWGsAtHRwvKhRANCAASGSpxjWjlDsWNG4hSCoc6hSNSSd1Jd
+KTFnGXS7FnMalTmRXauow+uW8/fKDcSJYPyBFJOlYA9xSegMqg8YV0nT
+-----END PRIVATE KEY-----
 """
-
-
-def tls_server(folder):
-    """The context of a server with that certificate."""
-    path = folder / "server.pem"
-    path.write_text(TLS_CERTIFICATE + TLS_KEY)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(str(path))
-    return context
-
 
 TLS_AUTHORITY = """\
 -----BEGIN CERTIFICATE-----
@@ -7732,8 +7719,18 @@ CCt5vEs52kRvNZ1tZXYHMdVLJI7PMFk=
 
 
 @pytest.fixture
+def tls(tmp_path):
+    """The context of a server with a certificate for door.test and 127.0.0.1."""
+    path = tmp_path / "server.pem"
+    path.write_text(TLS_SERVER)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(path))
+    return context
+
+
+@pytest.fixture
 def authority(tmp_path, monkeypatch):
-    """The authority of these certificates is trusted."""
+    """The authority of that certificate is trusted."""
     path = tmp_path / "authority.pem"
     path.write_text(TLS_AUTHORITY)
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
@@ -7742,6 +7739,7 @@ def authority(tmp_path, monkeypatch):
 OK = b"HTTP/1.1 200 OK\r\n"
 HELLO = OK + b"Content-Length: 5\r\n\r\nhello"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+GZIP = b"Content-Encoding: gzip"
 
 
 def whole(body, *fields, status=b"200 OK"):
@@ -7750,48 +7748,30 @@ def whole(body, *fields, status=b"200 OK"):
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-def hold(connection, player):
-    """Until the client goes, or the test ends."""
-    while connection.recv(4096):
-        pass
-
-
 def then_silence(sent):
     def script(connection, player):
         connection.sendall(sent)
-        hold(connection, player)
+        while connection.recv(4096):  # until the client goes, or the test ends
+            pass
 
     return script
 
 
-def without_end(first, again):
-    """Sends more than is taken, and then closes."""
-
+def drip(first, again=b"0", seconds=0.02):
     def script(connection, player):
         connection.sendall(first)
         for _ in range(400):
             connection.sendall(again)
-
-    return script
-
-
-def drip(first, again=b"0"):
-    def script(connection, player):
-        connection.sendall(first)
-        for _ in range(200):
-            connection.sendall(again)
-            if player.is_over.wait(0.02):
+            if player.is_over.wait(seconds):
                 break
 
     return script
 
 
 def then_reset(sent):
-    """A reset may not overtake what was sent."""
-
     def script(connection, player):
         connection.sendall(sent)
-        time.sleep(0.02)
+        time.sleep(0.02)  # a reset may overtake what was sent
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
 
@@ -7812,15 +7792,13 @@ class Player:
         self.overlaps = 0
         if tls is not None:
             tls.sni_callback = lambda connection, name, context: self.names.append(name)
-        self.is_over = threading.Event()
-        self.has_asked = threading.Event()
+        self.is_over, self.has_asked = threading.Event(), threading.Event()
         self.threads, self.connections = [], []
 
     def __enter__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        scheme = "https" if self.tls else "http"
-        self.url = f"{scheme}://127.0.0.1:{self.port}/"
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/"
         self.accepting = threading.Thread(target=self.accept, daemon=True)
         self.accepting.start()
         return self
@@ -7832,7 +7810,7 @@ class Player:
         self.accepting.join(10)
         self.listener.close()
         for connection in self.connections:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self.threads:
             thread.join(10)
@@ -7844,10 +7822,9 @@ class Player:
                 connection.close()
                 return
             connection.settimeout(10)
-            earlier = self.threads[-1:]
             self.asked.append([])
-            arguments = connection, self.asked[-1], earlier
             self.connections.append(connection)
+            arguments = connection, self.asked[-1], self.threads[-1:]
             self.threads.append(threading.Thread(target=self.serve, args=arguments, daemon=True))
             self.threads[-1].start()
 
@@ -7855,7 +7832,7 @@ class Player:
         for thread in earlier:
             thread.join(0.2)
             self.overlaps += thread.is_alive()
-        with contextlib.suppress(OSError), connection:
+        with suppress(OSError), connection:
             if self.tls is None:
                 self.talk(connection, asked)
                 return
@@ -7887,6 +7864,11 @@ class Player:
     def paths(self):
         return [[line.split()[1] for line in lines] for lines in self.lines()]
 
+    def has_closed(self, number, seconds=5):
+        """Whether the client closed that connection in time."""
+        self.threads[number].join(seconds)
+        return not self.threads[number].is_alive()
+
 
 def says_hello(url, by=None):
     return send(url, by).body == b"hello"
@@ -7899,10 +7881,11 @@ def refusals(url, by):
     return [caught.value, trouble(url, by)]
 
 
-def hasty_bot(player):
+def hasty_bot(player, **options):
     """A bot of a raw server, whose pauses take no time."""
-    options = {"cache_dir": None, "origin": player.url[:-1], "allow_private": True, "max_wait": 60}
-    return wr.Bot(transport=transport(), clock=wr.VirtualClock(NOW), warn=print, **options)
+    options = {"origin": player.url[:-1], "allow_private": True, "max_wait": 60, **options}
+    options.setdefault("transport", transport())
+    return wr.Bot(None, clock=wr.VirtualClock(NOW), warn=print, **options)
 
 
 def played(script, **options):
@@ -7911,64 +7894,47 @@ def played(script, **options):
         return send(player.url, **options)
 
 
-GZIP = b"Content-Encoding: gzip"
-RANDOM_GZIP = gzip.compress(random.Random(0).getrandbits(480000).to_bytes(60000, "big"))
-DEFLATE = b"Content-Encoding: deflate"
+def only_200(status, headers):
+    return status == 200
 
-READ = [  # name, bytes on the wire, the body; the server closes behind them
-    ("a length", HELLO, b"hello"),
-    ("a length twice", OK + b"Content-Length: 05 \r\n" * 2 + b"\r\nhello", b"hello"),
-    ("more than a length", HELLO + b", world", b"hello"),
-    ("to the end", OK + b"\r\nhello", b"hello"),
-    ("HTTP/1.0", b"HTTP/1.0 200\r\n\r\nhello", b"hello"),
-    ("no carriage returns", b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello", b"hello"),
-    ("chunks", CHUNKED[:-4] + b" \r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nT: 1\r\n\r\n", b"hello"),
-    ("100 first", b"HTTP/1.1 100 Continue\r\n\r\n" + HELLO, b"hello"),
-    ("103 first", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 2 + HELLO, b"hello"),
-    ("gzip", whole(gzip.compress(b"hello" * 9999), GZIP), b"hello" * 9999),
-    ("two gzips", whole(gzip.compress(b"hel") + gzip.compress(b"lo"), GZIP + b" "), b"hello"),
-    ("gzip and padding", whole(gzip.compress(b"hello") + bytes(99), GZIP), b"hello"),
-    ("deflate", whole(zlib.compress(b"hello"), DEFLATE), b"hello"),
-    ("no gzip, said to be", whole(b"", GZIP), b""),
-    ("a charset for a coding", whole(b"hello", b"Content-Encoding: utf-8"), b"hello"),
-    ("no coding", whole(b"hello", b"Content-Encoding: none, identity"), b"hello"),
-    ("one of two", whole(gzip.compress(b"hello"), b"Content-Encoding: None, gzip"), b"hello"),
-    ("a blank before a colon", whole(gzip.compress(b"hello"), GZIP[:16] + b" \t: gzip"), b"hello"),
-    ("multipart", whole(b"hello", b"Content-Type: multipart/mixed"), b"hello"),
-    ("a line without a colon", whole(b"hello", b"words"), b"hello"),
-    ("a second status line", OK + HELLO, b"hello"),
-    ("70,000 letters", whole(b"hello", b"A" * 70000), b"hello"),
-    ("lines that go on", OK + b" more\r\nA: b\r\n \r\n" + HELLO[17:], b"hello"),
-    (
-        "padding between",
-        whole(gzip.compress(b"hel") + bytes(9) + gzip.compress(b"lo"), GZIP),
-        b"hello",
-    ),
-    ("a long padding", whole(gzip.compress(b"hello") + bytes(99999), GZIP), b"hello"),
+
+RANDOM_GZIP = gzip.compress(random.Random(0).getrandbits(480000).to_bytes(60000, "big"))
+HEL, LO = gzip.compress(b"hel"), gzip.compress(b"lo")
+
+READ = [  # name, bytes on the wire that say hello; the server closes behind them
+    ("more than a length", HELLO + b", world"),
+    ("to the end", OK + b"\r\nhello"),
+    ("HTTP/1.0", b"HTTP/1.0 200\r\n\r\nhello"),
+    ("no carriage returns", b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
+    ("chunks", CHUNKED[:-4] + b" \r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nT: 1\r\n\r\n"),
+    ("103 first", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 2 + HELLO),
+    ("gzips and padding", whole(HEL + bytes(9) + LO + bytes(99999), GZIP)),
+    ("deflate", whole(zlib.compress(b"hello"), b"Content-Encoding: deflate")),
+    ("a charset for a coding", whole(b"hello", b"Content-Encoding: utf-8")),
+    ("one of two", whole(HEL + LO, b"Content-Encoding: None, gzip")),
+    ("a blank before a colon", whole(HEL + LO, GZIP[:16] + b" \t: gzip")),
+    ("multipart", whole(b"hello", b"Content-Type: multipart/mixed")),
+    ("a second status line", OK + HELLO),
+    ("70,000 letters", whole(b"hello", b"A" * 70000)),
+    ("lines that go on", OK + b" more\r\nA: b\r\n \r\n" + HELLO[17:]),
 ]
 
-NOT_ASKED = "want gzip or deflate"
 EARLY = "connection closed before the end of the answer"
 STATUS = "broken status line"
 UNCLEAR = "the end of the body is unclear: Transfer-Encoding"
 
 FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, or why it has none
-    ("a length again", b"Content-Length: 5, 5", b"hello"),
-    ("and again", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
+    ("a length thrice", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
     ("identity", b"Transfer-Encoding: Identity", b"hello"),
     ("identity and a length", b"Transfer-Encoding: identity\r\nContent-Length: 4", b"hell"),
     ("zero twice", b"Content-Length: 0, 0", b""),
     ("no colon", b"Words", b"hello"),
     ("two lengths", b"Content-Length: 5\r\nContent-Length: 4", UNCLEAR),
-    ("two lengths in a line", b"Content-Length: 5, 4", UNCLEAR),
     ("two lengths, one of them zero", b"Content-Length: 0\r\nContent-Length: 5", UNCLEAR),
     ("an empty length", b"Content-Length:", UNCLEAR),
-    ("a length with a sign", b"Content-Length: +5", UNCLEAR),
     ("a length with a low line", b"Content-Length: 0_5", UNCLEAR),
     ("a length of 5,000 digits", b"Content-Length: " + b"9" * 5000, UNCLEAR),
-    ("a blank before the colon", b"Content-Length : 5", UNCLEAR),
     ("a length cut in two", b"Content- Length: 5", UNCLEAR),
-    ("a length without a colon", b"Content-Length 5", UNCLEAR),
     ("a framing with a blank", b"Transfer-Encoding\t: chunked", UNCLEAR),
     ("a bare CR", b"X: a\rContent-Length: 0", UNCLEAR),
     ("gzip, chunked", b"Transfer-Encoding: gzip, chunked", UNCLEAR),
@@ -7977,58 +7943,42 @@ FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, o
 
 TORN = [  # name, bytes on the wire, what the reason says; the server closes behind them
     ("nothing", b"", EARLY),
-    ("a status line", OK, EARLY),
+    ("half a header", OK + b"Content-Len", EARLY),
     ("100 and no more", b"HTTP/1.1 100 Continue\r\n\r\n", EARLY),
     ("101", b"HTTP/1.1 101 Switching\r\n\r\n\0\n", STATUS),
     ("HTTP/0.9", b"<html>hello</html>\n", STATUS),
-    ("a status with a sign", b"HTTP/1.1 +200 OK\r\n\r\n", STATUS),
     ("no size of a chunk", CHUNKED + b"xyz\r\nhello\r\n0\r\n\r\n", "body: "),
     ("half a chunk", CHUNKED + b"9\r\nhello", EARLY),
     ("no last chunk", CHUNKED + b"5\r\nhello\r\n", EARLY),
     ("half the trailers", CHUNKED + b"0\r\nA: b\r\n", EARLY),
-    ("no gzip", whole(b"hello", GZIP), "broken gzip"),
-    ("half of a gzip", whole(gzip.compress(b"hello")[:-1], GZIP), "ends early"),
-    ("a wrong sum", whole(gzip.compress(b"a")[:-8] + bytes(8), GZIP), "broken gzip"),
-    ("brotli", whole(b"hello", b"Content-Encoding: br"), NOT_ASKED),
-    ("gzip twice", whole(b"hello", GZIP, GZIP), NOT_ASKED),
-    ("gzip and brotli", whole(b"hello", b"Content-Encoding: br, none, gzip"), NOT_ASKED),
-    ("half a header", OK + b"Content-Len", EARLY),
+    ("a short body", OK + b"Content-Length: 9\r\n\r\nhello", EARLY),
     ("a header of 70,000 bytes", OK + b"A: " + b"b" * 70000 + b"\r\n\r\n", "65536 bytes"),
     ("200 headers", OK + b"a: b\r\n" * 200 + b"\r\n", "100 headers"),
-    ("a short body", OK + b"Content-Length: 9\r\n\r\nhello", EARLY),
-    ("a cut second gzip", whole((gzip.compress(b"a") + RANDOM_GZIP)[:30000], GZIP), "ends early"),
-    (
-        "a damaged second gzip",
-        whole(gzip.compress(b"a") + b"\x1e" + RANDOM_GZIP[1:], GZIP),
-        "broken",
-    ),
-    ("words behind a gzip", whole(gzip.compress(b"a") + bytes(9) + b"words", GZIP), "broken gzip"),
-    ("NULs before a gzip", whole(bytes(9) + gzip.compress(b"a"), GZIP), "broken gzip"),
+    ("half of a gzip", whole(HEL[:-1], GZIP), "ends early"),
+    ("a wrong sum", whole(HEL[:-8] + bytes(8), GZIP), "broken gzip"),
+    ("a cut second gzip", whole((HEL + RANDOM_GZIP)[:30000], GZIP), "ends early"),
+    ("words behind a gzip", whole(HEL + bytes(9) + b"words", GZIP), "broken gzip"),
+    ("NULs before a gzip", whole(bytes(9) + HEL, GZIP), "broken gzip"),
 ]
+
+CODINGS = ["br", "zstd", "compress", "X-Compress", "dcb", "dcz", "gzip, gzip", "br, none, gzip"]
 
 ENDLESS = [  # name, what comes first, and what then comes again and again
     ("1xx", b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 999),
-    ("extensions", CHUNKED, (b"1;" + b"x" * 4000 + b"\r\na\r\n") * 99),
     ("trailers", CHUNKED + b"0\r\n", b"A: b\r\n" * 9999),
-    ("empty gzips", OK + GZIP + b"\r\n\r\n", gzip.compress(b"") * 3000),
-    ("empty blocks", OK + DEFLATE + b"\r\n\r\n\x78\x9c", b"\0\0\0\xff\xff" * 9999),
+    ("empty blocks", OK + GZIP[:18] + b"deflate\r\n\r\n\x78\x9c", b"\0\0\0\xff\xff" * 9999),
 ]
 
 STAGES = [  # name, what came before nothing more did, and the stage that the reason names
-    ("nothing", b"", "answer"),
     ("header", OK + b"A: b\r\nB", "answer"),
     ("length", OK + b"Content-Length: 9999\r\n\r\nab", "body"),
-    ("to the end", OK + b"\r\nab", "body"),
-    ("to the end, empty", OK + b"\r\n", "body"),
+    ("to the end", OK + b"\r\n", "body"),
     ("chunk", CHUNKED + b"999999\r\nab", "body"),
 ]
 
-LENGTHS = b"Content-Length: 5, 5\r\n\r\n"
 KEPT = [  # name, the first answer, whether the second request follows on the same connection
-    ("a length", HELLO, True),
     ("chunks and trailers", CHUNKED + b"5;x\r\nhello\r\n0\r\nT: 1\r\n\r\n", True),
-    ("gzip", whole(gzip.compress(b"hello"), GZIP), True),
-    ("204", b"HTTP/1.1 204 No Content\r\n\r\n", True),
+    ("gzip and padding", whole(HEL + LO + bytes(40000), GZIP), True),
     ("204 in chunks", b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n", True),
     ("304", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n", True),
     ("404, unread", whole(b"none", status=b"404 Not Found"), True),
@@ -8036,13 +7986,10 @@ KEPT = [  # name, the first answer, whether the second request follows on the sa
     ("HTTP/1.0", HELLO.replace(b"1.1", b"1.0"), False),
     ("close", whole(b"hello", b"Connection: Close"), False),
     ("cut", whole(b"x" * 10**5), False),
-    ("padding behind gzip", whole(gzip.compress(b"hello") + bytes(40000), GZIP), True),
-    ("two lengths, unread", b"HTTP/1.1 404 None\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n", False),
     ("304 with an odd length", b"HTTP/1.1 304 Same\r\nContent-Length: 0_5\r\n\r\n", False),
     ("a surplus", HELLO + b"\r\n", False),
     ("404 in chunks, unread", CHUNKED.replace(b"200", b"404") + b"0\r\n\r\n", False),
-    ("and a length twice", CHUNKED[:-2].replace(b"200", b"404") + LENGTHS + b"0\r\n\r\n", False),
-]  # fmt: skip
+]
 
 FORK = """if True:
     import os, sys, walsh_research as wr
@@ -8065,12 +8012,6 @@ CACHED = """if True:
     print(bool(decision), *sorted({"http.client", "ssl", "json"} & set(sys.modules)))
 """
 
-RESOLVED = [  # what the resolver says, and the reason
-    (socket.gaierror(socket.EAI_NONAME, "unknown"), "gone.test does not exist"),
-    ([], "gone.test does not exist"),
-    (socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), "gone.test: Temporary failure"),
-]
-
 BAD_PROXIES = [
     "socks5://user:secret@127.0.0.1:1", "https://user:secret@127.0.0.1:1", "http://user:secret@",
     "http://user:secret@127.0.0.1:port", "http://user:secret@127.0.0.1:99999", " ",
@@ -8081,7 +8022,6 @@ PROXIED = [  # variables, and whether a request to www.door.test goes to the pro
     ({"http_proxy": "P"}, True),
     ({"https_proxy": "http://127.0.0.1:1", "ALL_PROXY": "P"}, True),
     ({"http_proxy": "P", "NO_PROXY": "oor.test"}, True),
-    ({}, False),
     ({"http_proxy": ""}, False),
     ({"http_proxy": "P", "NO_PROXY": "a.test, .Door.test"}, False),
     ({"all_proxy": "socks5://127.0.0.1:1", "no_proxy": "door.test"}, False),
@@ -8089,12 +8029,10 @@ PROXIED = [  # variables, and whether a request to www.door.test goes to the pro
 
 REFUSED_BY_PROXY = [  # what a proxy answers to CONNECT, the reason, whether that is final
     (whole(b"", status=b"407 Proxy Authentication Required"), "answers 407 to CONNECT", True),
-    (whole(b"", status=b"502 Bad Gateway"), "answers 502", False),
+    (whole(b"", status=b"502 hello"), "answers 502", False),
     (OK + b"\r\n\x16\x03\x03 early", "sends bytes before the TLS handshake", False),
     (b"hello\r\n", STATUS, False),
     (b"HTTP/1.1 200 OK\r\nhello\r\n\r\n", "TLS: ", False),
-    (b"HTTP/1.1 503 hello\r\n\r\n", "answers 503", False),
-    (b"", EARLY, False),
 ]
 
 
@@ -8102,7 +8040,7 @@ def tunnel(port):
     """The script of a proxy that connects to a port here."""
 
     def pump(source, drain):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for piece in iter(lambda: source.recv(65536), b""):
                 drain.sendall(piece)
             drain.shutdown(socket.SHUT_WR)
@@ -8118,10 +8056,13 @@ def tunnel(port):
     return script
 
 
-@contextlib.contextmanager
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone has this")
+
+
+@contextmanager
 def silent_address(host, port):
     """A port that answers nobody, since its queue is full."""
-    with socket.socket() as listener, contextlib.ExitStack() as waiting:
+    with socket.socket() as listener, ExitStack() as waiting:
         listener.bind((host, port))
         listener.listen(0)
         for _ in range(4):
@@ -8131,7 +8072,7 @@ def silent_address(host, port):
         yield listener.getsockname()[1]
 
 
-@contextlib.contextmanager
+@contextmanager
 def aborting(door, ready=None):
     """Another thread aborts a moment later; in vain, the exchange takes ten seconds."""
 
@@ -8151,54 +8092,57 @@ def aborting(door, ready=None):
 class TestTransport:
     """Exchanges on the wire."""
 
-    @pytest.mark.parametrize("name, wire, body", **named(READ))
-    def test_an_answer_is_read(self, name, wire, body):
+    @given_rows("wire", *READ)
+    def test_an_answer_is_read(self, wire):
         response = played(wire)
-        assert (response.status, response.body, response.truncated) == (200, body, False)
+        assert (response.status, response.body, response.truncated) == (200, b"hello", False)
 
-    @pytest.mark.parametrize("name, wire, wanted", **named(TORN))
-    def test_nothing_is_taken_for_whole_that_is_not(self, name, wire, wanted):
+    @given_rows("wire, wanted", *TORN)
+    def test_nothing_is_taken_for_whole_that_is_not(self, wire, wanted):
         with Player(wire, closes=True) as player:
             error = trouble(player.url)
-        assert wanted in error.reason
-        assert error.final is (wanted == NOT_ASKED)
+        assert wanted in error.reason and not error.final
 
-    @pytest.mark.parametrize("name, first, again", **named(ENDLESS))
-    def test_the_wire_is_bounded_as_a_whole(self, name, first, again):
-        with Player(without_end(first, again)) as player:
+    @given("coding", *CODINGS)
+    def test_a_coding_that_hides_the_body_is_final(self, coding):
+        with Player(whole(b"hello", b"Content-Encoding: " + coding.encode())) as player:
+            error = trouble(player.url)
+        assert "want gzip or deflate" in error.reason and error.final
+
+    @given_rows("first, again", *ENDLESS)
+    def test_the_wire_is_bounded_as_a_whole(self, first, again):
+        with Player(drip(first, again, 0.0)) as player:
             reason = trouble(player.url, max_bytes=2**20).reason
             # From 3.14 on http.client itself bounds trailers.
             assert "more bytes on the wire" in reason or "more than 100 trailers" in reason
 
-    @pytest.mark.parametrize("name, sent, stage", **named(STAGES))
+    @given_rows("sent, stage", *STAGES)
     @pytest.mark.parametrize("script", [then_silence, drip])
-    def test_one_deadline_for_the_whole_exchange(self, script, name, sent, stage):
+    def test_one_deadline_for_the_whole_exchange(self, script, sent, stage):
         began_at = time.monotonic()
         with Player(script(sent)) as player:
             error = trouble(player.url, timeout=0.1)
-        assert time.monotonic() - began_at < 3
+        assert time.monotonic() - began_at < 3 and not error.final
         if script is then_silence or stage == "answer":
             assert error.reason == f"no complete answer within 0.1 s ({stage}; timeout)"
-        assert not error.final
 
-    @pytest.mark.parametrize("name, sent, stage", **named(STAGES))
-    def test_a_reset_is_an_error_at_every_stage(self, name, sent, stage):
+    @given_rows("sent, stage", *STAGES)
+    def test_a_reset_is_an_error_at_every_stage(self, sent, stage):
         with Player(then_reset(sent)) as player:
             error = trouble(player.url)
         assert error.reason.startswith(f"{stage}: ") and not error.final
 
-    def test_status_and_headers_come_in_order(self):
-        wire = b"HTTP/1.1 404 None\r\nB: 1\r\nA:2 \r\nb:  x\r\n\ty\r\nC: \xc3\x85\r\n\r\n"
-        response = played(wire)
-        expected = [("b", "1"), ("a", "2"), ("b", "x y"), ("c", "\xc3\x85")]
+    def test_headers_come_in_order_without_those_whose_name_has_a_blank(self):
+        lines = b"B: 1\r\nA:2 \r\nX Foo: 2\r\n more: 3\r\nb:  x\r\n\ty\r\nB : 4\r\nX\tY:\r\nC: \xc3"
+        response = played(b"HTTP/1.1 404 None\r\n" + lines + b"\r\n\r\n")
+        expected = [("b", "1"), ("a", "2"), ("b", "x y"), ("b", "4"), ("c", "\xc3")]
         assert (response.status, response.headers) == (404, expected)
 
-    @pytest.mark.parametrize("name, lines, body", **named(FRAMED))
-    def test_what_frames_a_body_matters_only_where_one_is_wanted(self, name, lines, body):
+    @given_rows("lines, body", *FRAMED)
+    def test_what_frames_a_body_matters_only_where_one_is_wanted(self, lines, body):
         wire = b"HTTP/1.1 %s X\r\nRetry-After: 3600\r\n" + lines + b"\r\n\r\nhello"
         for method, status in (("GET", b"503"), ("GET", b"304"), ("HEAD", b"200")):
-            wants = {"wants": lambda status, headers: status == 200}
-            response = played(wire % status, method=method, **wants)
+            response = played(wire % status, method=method, wants=only_200)
             assert (response.status, response.body) == (int(status), b"")
             assert ("retry-after", "3600") in response.headers
         with Player(wire % b"200", closes=True) as player:
@@ -8207,47 +8151,33 @@ class TestTransport:
             else:
                 assert send(player.url).body == body
 
-    @pytest.mark.parametrize("name, lines, body", **named(FRAMED[2::3]))
-    def test_R5_a_503_with_odd_framing_holds_its_host(self, name, lines, body):
-        missing = whole(b"", status=b"404 None")
-        with Player(missing, closes=True) as player, hasty_bot(player) as bot:
-            player.scripts["/1"] = b"HTTP/1.1 503 X\r\nRetry-After: 3600\r\n" + lines + b"\r\n\r\n"
+    def test_R5_a_503_with_odd_framing_holds_its_host(self):
+        odd = b"HTTP/1.1 503 X\r\nRetry-After: 3600\r\nContent-Length: 0_5\r\n\r\n"
+        with (
+            Player(whole(b"", status=b"404 None"), closes=True) as player,
+            hasty_bot(player) as bot,
+        ):
+            player.scripts["/1"] = odd
             results = list(bot.run([player.url + "1", player.url + "2"]))
         assert [(result.outcome, result.gate) for result in results] == [("deferred", "R5")] * 2
         assert player.paths() == [[LIST_PATH], ["/robots.txt"], ["/1"]]
 
-    @pytest.mark.parametrize("line", [b"X Foo: bar", b"Content-Encoding: utf-8", b"words"])
-    def test_a_robots_txt_with_an_odd_header_is_read(self, line):
-        with Player() as player, hasty_bot(player) as bot:
-            player.scripts["/robots.txt"] = whole(b"User-agent: *\nDisallow: /", line)
-            assert bot.fetch(player.url + "page").gate == "R2"
-
-    @pytest.mark.parametrize("name, lines, body", **named([FRAMED[0], FRAMED[2], *FRAMED[6:]]))
-    def test_a_robots_txt_with_odd_framing_is_read_where_its_end_is_plain(self, name, lines, body):
-        rules = b"User-agent: *\nDisallow: /"
-        lines = lines.replace(b"5", b"%d" % len(rules))
+    @given(
+        "line, verdict",
+        (b"X Foo: bar", "disallowed_explicit"),
+        (b"Content-Length: 25, 25", "disallowed_explicit"),
+        (b"Content-Length: 1\r\nContent-Length: 25", "unknown_unreachable"),
+    )
+    def test_R2_a_robots_txt_is_read_where_its_end_is_plain(self, line, verdict):
         with Player(closes=True) as player, hasty_bot(player) as bot:
-            player.scripts["/robots.txt"] = OK + lines + b"\r\n\r\n" + rules
-            decision = bot.may_fetch(player.url + "page")
-        verdict = "unknown_unreachable" if body == UNCLEAR else "disallowed_explicit"
-        assert decision.verdict == verdict
+            rules = b"User-agent: *\nDisallow: /"
+            player.scripts["/robots.txt"] = OK + line + b"\r\n\r\n" + rules
+            assert bot.may_fetch(player.url + "page").verdict == verdict
 
-    def test_a_header_with_a_blank_in_its_name_is_left_out_and_those_behind_it_count(self):
-        wire = OK + b"A: 1\r\nX Foo: 2\r\n more: 3\r\nB : 4\r\n 5\r\nX\tY:\r\nC:6\r\n\r\n"
-        assert played(wire).headers == [("a", "1"), ("b", "4 5"), ("c", "6")]
-
-    @pytest.mark.parametrize("coding", "br zstd compress X-Compress dcb dcz".split())
-    def test_a_coding_that_hides_the_body_is_an_error(self, coding):
-        with Player(whole(b"hello", b"Content-Encoding: " + coding.encode())) as player:
-            error = trouble(player.url)
-        assert NOT_ASKED in error.reason and error.final
-
-    @pytest.mark.parametrize("status", [b"204", b"304", b"103"])
+    @given("status", b"204", b"304")
     def test_an_answer_without_a_body_has_none_in_chunks_either(self, status):
-        head = OK.replace(b"200", status) + b"Transfer-Encoding: chunked\r\n\r\n"
-        with Player(then_silence(head + (HELLO if status == b"103" else b""))) as player:
-            response = send(player.url, timeout=2.0)
-            assert response.body == (b"hello" if status == b"103" else b"")
+        with Player(then_silence(CHUNKED.replace(b"200", status))) as player:
+            assert send(player.url, timeout=2.0).body == b""
 
     def test_a_body_is_cut_at_max_bytes(self):
         for wire in (whole(b"x" * 5000), CHUNKED + b"1388\r\n" + b"x" * 5000 + b"\r\n0\r\n\r\n"):
@@ -8256,38 +8186,36 @@ class TestTransport:
             assert not played(wire, max_bytes=5000).truncated
 
     def test_what_is_announced_as_too_large_is_not_read(self):
-        wire = then_silence(OK + b"Content-Length: 2000000\r\n\r\n")
-        with Player(wire) as player:
+        with Player(then_silence(OK + b"Content-Length: 2000000\r\n\r\n")) as player:
             response = send(player.url)
         assert (response.body, response.truncated) == (b"", True)
 
     def test_a_bomb_is_unpacked_in_pieces(self):
         packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-        bomb = b"".join([packer.compress(bytes(2**20)) for _ in range(16)]) + packer.flush()
-        taken = []
+        bomb = b"".join([packer.compress(bytes(2**20)) for _ in range(8)]) + packer.flush()
         play = functools.partial(played, whole(bomb, GZIP), max_bytes=10**6)
-        assert peak_bytes(lambda: taken.append(play())) < 4 * 2**20
-        assert (taken[0].body, taken[0].truncated) == (bytes(10**6), True)
+        response, _, peak = traced(play)
+        assert (response.body, response.truncated) == (bytes(10**6), True) and peak < 4 * 2**20
 
     def test_R6_an_unwanted_body_is_not_waited_for(self):
         with Player(then_silence(OK + b"Content-Length: 9\r\n\r\n")) as player:
             assert send(player.url, wants=lambda status, headers: False).body == b""
             assert send(player.url, method="HEAD").body == b""
 
-    @pytest.mark.parametrize("path", ["/", "/?", "/p;a?b=//c", "/%2F"])
+    @given("path", "/", "/p;a?b=//c")
     def test_the_request_on_the_wire(self, path):
-        headers = {"Accept-Encoding": "gzip", "X-Y": "z"}
         with Player() as player:
-            send(player.url[:-1] + path, headers=headers)
+            send(player.url[:-1] + path, headers={"Accept-Encoding": "gzip", "X-Y": "z"})
         host = f"Host: 127.0.0.1:{player.port}"
         lines = [f"GET {path} HTTP/1.1", host, "Connection: keep-alive", "Accept-Encoding: gzip"]
         assert player.asked[0][0].split("\r\n") == [*lines, "X-Y: z", "", ""]
 
-    @pytest.mark.parametrize("value", ["a\r\nB: c", "a\nB: c", "a\rB: c"])
+    @given("value", "a\r\nB: c", "a\nB: c")
     def test_no_header_begins_another(self, value):
+        left = []
         with Player() as player:
-            assert trouble(player.url, headers={"X": value}).final
-        assert player.lines() == []
+            assert trouble(player.url, headers={"X": value}, departed=lambda: left.append(1)).final
+        assert player.lines() == left == []
 
     def test_departed_is_called_once_when_the_request_has_left(self):
         def script(connection, player):
@@ -8303,39 +8231,28 @@ class TestTransport:
             send(player.url, departed=leave)
         assert calls == [True]
 
-    @pytest.mark.parametrize("sent_bytes, has_left", [(0, 1), (9, 1), (None, 0)])
-    def test_a_request_that_broke_off_while_it_was_written_has_left(
-        self, sent_bytes, has_left, monkeypatch
-    ):
-        def reset(self, data):
-            if sent_bytes and not pieces:
-                pieces.append(data)
-                return sent_bytes
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-        calls, pieces = [], []
-        monkeypatch.setattr(socket.socket, "send", reset)
+    def test_a_request_that_broke_off_while_it_was_written_has_left(self, monkeypatch):
+        calls, broken = [], raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))
+        for name in ("send", "sendall"):
+            monkeypatch.setattr(socket.socket, name, broken)
         with Player() as player:
-            headers = {"X": "a\nb"} if sent_bytes is None else {}
-            error = trouble(player.url, headers=headers, departed=lambda: calls.append(1))
-        assert error.reason.startswith("request: ") and len(calls) == has_left
+            error = trouble(player.url, departed=lambda: calls.append(1))
+        assert error.reason.startswith("request: ") and calls == [1]
 
     # --- Names ---
 
-    @pytest.mark.parametrize("last", ["127.0.0.1", "10.0.0.1", "::1", "fe80::1%eth0"])
-    @pytest.mark.parametrize("others", [0, 1, 50])
-    def test_a_name_is_refused_if_any_address_is_not_public(self, others, last, names):
-        names["inner.test"] = ["93.184.215.14"] * others + [last]
-        door = transport(allow_private=False)
-        for error in refusals("http://inner.test/", door):
+    @given("last", "127.0.0.1", "10.0.0.1", "::1", "fe80::1%eth0")
+    def test_a_name_is_refused_if_any_address_is_not_public(self, last, names):
+        names["inner.test"] = ["93.184.215.14"] * 2 + [last]
+        for error in refusals("http://inner.test/", transport(allow_private=False)):
             assert error.refused and error.final and error.reason.startswith("inner.test: ")
 
-    @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "a.local", "10.1.2.3:81"])
-    @pytest.mark.parametrize("proxies", [{}, {"http": "127.0.0.1:1"}], ids=["direct", "proxied"])
-    def test_private_literals_and_names_are_refused(self, host, proxies):
-        door = transport(allow_private=False, proxies=proxies)
-        for error in refusals(f"http://{host}/", door):
-            assert error.refused and error.final
+    @given("host", "127.0.0.1", "[::1]", "localhost", "a.local", "10.1.2.3:81")
+    def test_private_literals_and_names_are_refused_by_a_proxy_too(self, host):
+        for proxies in ({}, {"http": "127.0.0.1:1"}):
+            door = transport(allow_private=False, proxies=proxies)
+            for error in refusals(f"http://{host}/", door):
+                assert error.refused and error.final
 
     def test_what_was_checked_is_connected_to(self, names):
         answers = [["127.0.0.1"], ["10.0.0.1"]]
@@ -8344,80 +8261,65 @@ class TestTransport:
         with Player() as player:
             url = f"http://rebinds.test:{player.port}/"
             door.resolve(url, 10.0)
-            assert [send(url, door).body for _ in range(2)] == [b"hello", b"hello"]
+            assert says_hello(url, door) and says_hello(url, door)
             assert f"Host: rebinds.test:{player.port}\r\n" in player.asked[0][0]
         assert names["asked"] == ["rebinds.test"]
 
-    @pytest.mark.parametrize("answer, wanted", RESOLVED)
+    @given(
+        "answer, wanted",
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "gone.test does not exist"),
+        ([], "gone.test does not exist"),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), "gone.test: Temporary failure"),
+    )
     def test_a_name_that_cannot_be_looked_up_is_final_for_a_minute(self, answer, wanted, names):
         names["gone.test"] = answer
         door = transport()
-        for _ in range(3):
+        for _ in range(2):
             error = trouble("http://gone.test/", door)
             assert (error.final, error.refused, error.reason) == (True, False, f"name: {wanted}")
         assert names["asked"] == ["gone.test"]
 
     def test_where_no_name_can_be_looked_up_there_seems_to_be_no_network(self, names):
         names.update({"list.test": [], "gone.test": [], "door.test": ["127.0.0.1"]})
-        no_network = "name: gone.test does not exist; there seems to be no network"
         door = transport()
         trouble("http://list.test/", door)
-        assert trouble("http://gone.test/", door).reason == no_network
+        assert trouble("http://gone.test/", door).reason.endswith("there seems to be no network")
         door.resolve("http://door.test/", 10.0)
         assert trouble("http://gone.test/", door).reason == "name: gone.test does not exist"
 
     def test_the_exchange_of_another_thread_takes_none_of_the_time(self):
-        with Player(HELLO) as player, Player(then_silence(b"")) as slow:
-            other = threading.Thread(target=trouble, args=[slow.url], kwargs={"timeout": 0.4})
+        with Player() as player, Player(then_silence(b"")) as slow:
+            other = threading.Thread(target=trouble, args=[slow.url], kwargs={"timeout": 0.2})
             other.start()
             assert slow.has_asked.wait(10)
-            assert send(player.url, timeout=0.2).body == b"hello"
+            assert send(player.url, timeout=0.15).body == b"hello"
             other.join(10)
 
-    @pytest.mark.parametrize("timeout, of_name", [(0.12, 10.0), (10.0, 0.12)])
+    @given("timeout, of_name", (0.12, 10.0), (10.0, 0.12))
     def test_a_resolver_that_hangs_is_left_and_not_asked_again(self, timeout, of_name, names):
         release = threading.Event()
         names["slow.test"] = lambda: release.wait(10) and []
         door = transport()
         assert door.name_seconds == 10.0
         door.name_seconds = of_name
-        errors = [trouble("http://slow.test/", door, timeout=timeout) for _ in range(3)]
+        errors = [trouble("http://slow.test/", door, timeout=timeout) for _ in range(2)]
         release.set()
         said = "name: slow.test: the look-up had no answer within 0.12 s"
-        assert [(error.reason, error.final) for error in errors] == [(said, True)] * 3
+        assert [(error.reason, error.final) for error in errors] == [(said, True)] * 2
         assert names["asked"] == ["slow.test"]
 
     def test_a_call_whose_names_nobody_answers_fails_in_time_and_says_why(self, names):
         release = threading.Event()
-        hosts = ["slow.test", "slower.test"]
-        names.update(dict.fromkeys(["wal.test", *hosts], lambda: release.wait(10) and []))
-        options = {"cache_dir": None, "origin": "https://wal.test", "warn": lambda line: None}
+        hosts = ["wal.test", "slow.test", "slower.test"]
+        names.update(dict.fromkeys(hosts, lambda: release.wait(10) and []))
         began_at = time.monotonic()
-        with wr.Bot(timeout=0.1, max_wait=0.2, **options) as bot:
-            results = [bot.fetch(f"https://{host}/") for host in hosts]
+        with wr.Bot(None, origin="https://wal.test", timeout=0.1, max_wait=0.2, warn=len) as bot:
+            results = [bot.fetch(f"https://{host}/") for host in hosts[1:]]
         assert time.monotonic() - began_at < 5
         release.set()
         for result in results:
             assert result.outcome == "failed" and result.reason.endswith("to be no network")
-        assert names["asked"] == ["wal.test", *hosts]
-
-    def test_a_body_for_which_there_is_no_room_is_asked_for_once(self, monkeypatch):
-        class Full(io.BytesIO):
-            write = raising(MemoryError)
-
-        with Player() as player:
-            send(player.url)
-            monkeypatch.setattr(io, "BytesIO", Full)
-            error = trouble(player.url)
-        assert error.final and error.reason == "body: MemoryError"
-
-    def test_without_threads_a_name_is_looked_up_by_who_asks(self, names, monkeypatch):
-        monkeypatch.setattr(wr._thread, "start_new_thread", no_thread)
-        asked_by = []
-        names["door.test"] = lambda: asked_by.append(threading.get_ident()) or ["127.0.0.1"]
-        with Player() as player:
-            assert says_hello(f"http://door.test:{player.port}/")
-        assert asked_by == [threading.get_ident()]
+        assert names["asked"] == hosts
 
     def test_without_sockets_a_line_says_so(self, names, monkeypatch):
         monkeypatch.setattr(sys, "platform", "emscripten")
@@ -8425,7 +8327,7 @@ class TestTransport:
         assert error.final and "no sockets" in error.reason and "transport" in error.reason
         assert names["asked"] == []
 
-    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fills a queue of the system")
+    @LINUX
     def test_a_dead_address_leaves_time_for_the_next(self, names):
         with Player() as player, silent_address("127.0.0.3", player.port):
             names["many.test"] = ["127.0.0.2", "127.0.0.3", "127.0.0.1"]
@@ -8439,81 +8341,74 @@ class TestTransport:
                 super().__init__(family, *rest, **options)
 
         with Player() as player:
-            names["both.test"] = ["::1", "127.0.0.1"]
+            names.update({"both.test": ["::1", "127.0.0.1"], "new.test": ["::1"]})
             monkeypatch.setattr(socket, "socket", Socket)
             assert says_hello(f"http://both.test:{player.port}/")
-            names["new.test"] = ["::1"]
             error = trouble(f"http://new.test:{player.port}/")
         assert not error.final and "Address family" in error.reason
 
     # --- TLS ---
 
-    def test_a_certificate_for_another_name_is_final(self, tmp_path, names, authority):
-        names["wrong.test"] = ["127.0.0.1"]
-        with Player(tls=tls_server(tmp_path)) as player:
-            error = trouble(f"https://wrong.test:{player.port}/")
-        assert error.final and error.reason.startswith("TLS: ") and player.lines() == []
-        assert "mismatch" in error.reason.lower()
-
-    @pytest.mark.parametrize("has_threads", [True, False])
-    def test_certificates_are_loaded_while_the_connection_is_made(
-        self, tmp_path, names, authority, monkeypatch, has_threads
+    @given("has_threads", True, False)
+    def test_threads_look_up_the_name_and_load_certificates_where_there_are_any(
+        self, tls, names, authority, monkeypatch, has_threads
     ):
-        names["door.test"] = ["127.0.0.1"]
-        make, threads = ssl.create_default_context, set()
+        make, by = ssl.create_default_context, []
 
-        def noted():
-            threads.add(threading.get_ident())
-            return make()
+        def here(found):
+            by.append(threading.get_ident() == ours)
+            return found
 
-        monkeypatch.setattr(ssl, "create_default_context", noted)
+        ours = threading.get_ident()
+        names["door.test"] = lambda: here(["127.0.0.1"])
+        monkeypatch.setattr(ssl, "create_default_context", lambda: here(make()))
         if not has_threads:
             monkeypatch.setattr(wr._thread, "start_new_thread", no_thread)
-        with Player(tls=tls_server(tmp_path)) as player:
-            assert says_hello(f"https://door.test:{player.port}/")
-        assert (threading.get_ident() in threads) != has_threads and len(threads) == 1
+        door = transport()
+        with Player(tls=tls) as player:
+            assert says_hello(f"https://door.test:{player.port}/", door)
+            assert says_hello(player.url, door)
+        assert by == [not has_threads] * 2 and player.names == ["door.test", None]
 
-    def test_an_authority_that_nobody_trusts_is_refused(self, tmp_path, monkeypatch):
-        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-        with Player(tls=tls_server(tmp_path)) as player:
-            error = trouble(player.url)
-        assert error.final and "SSL_CERT_FILE" in error.reason and player.lines() == []
+    def test_a_certificate_for_another_name_or_of_a_stranger_is_final(
+        self, tls, names, authority, monkeypatch
+    ):
+        names["wrong.test"] = ["127.0.0.1"]
+        with Player(tls=tls) as player:
+            wrong = trouble(f"https://wrong.test:{player.port}/")
+            monkeypatch.delenv("SSL_CERT_FILE")
+            unknown = trouble(player.url)
+        assert wrong.final and wrong.reason.startswith("TLS: ") and "mismatch" in wrong.reason
+        assert unknown.final and "SSL_CERT_FILE" in unknown.reason and player.lines() == []
 
-    def test_a_good_certificate_is_taken_for_its_name(self, tmp_path, names, authority):
-        names["door.test"] = ["127.0.0.1"]
-        with Player(tls=tls_server(tmp_path)) as player:
-            assert says_hello(f"https://door.test:{player.port}/")
-            assert says_hello(player.url)
-        assert player.names == ["door.test", None]
-
-    @pytest.mark.parametrize("says_goodbye", [True, False])
-    def test_a_bare_end_of_TLS_is_no_end_of_a_body(self, says_goodbye, tmp_path, authority):
+    @given("says_goodbye", True, False)
+    def test_a_bare_end_of_TLS_is_no_end_of_a_body(self, says_goodbye, tls, authority):
         def script(connection, player):
             connection.sendall(OK + b"\r\nhello")
             if says_goodbye:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     connection.unwrap()
 
-        with Player(script, tls=tls_server(tmp_path)) as player:
+        with Player(script, tls=tls) as player:
             if says_goodbye:
                 assert says_hello(player.url)
             else:
                 assert trouble(player.url).reason.startswith("body: ")
 
-    def test_TLS_before_1_2_is_not_spoken(self, tmp_path, authority):
-        context = tls_server(tmp_path)
+    def test_TLS_before_1_2_is_not_spoken(self, tls, authority):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            context.minimum_version = ssl.TLSVersion.TLSv1
-            context.maximum_version = ssl.TLSVersion.TLSv1_1
-        context.set_ciphers("ALL:@SECLEVEL=0")
-        with Player(tls=context) as player:
+            tls.minimum_version = ssl.TLSVersion.TLSv1
+            tls.maximum_version = ssl.TLSVersion.TLSv1_1
+        tls.set_ciphers("ALL:@SECLEVEL=0")
+        with Player(tls=tls) as player:
             assert trouble(player.url).reason.startswith("TLS: ")
 
     # --- Proxies ---
 
+    CREDENTIALS = "\r\nProxy-Authorization: Basic dXMgZXI6cEBzcw==\r\n"
+
     def test_http_goes_through_a_proxy_in_absolute_form(self, names):
-        names["target.test"] = ["10.0.0.1"]
         with Player() as proxy:
             setting = f"http://us%20er:p%40ss@127.0.0.1:{proxy.port}/"
             door = transport(allow_private=False, proxies={"http": setting})
@@ -8521,27 +8416,24 @@ class TestTransport:
             assert says_hello("http://target.test:8080/a?b", door)
         assert proxy.lines() == [["GET http://target.test:8080/a?b HTTP/1.1"]]
         assert "\r\nHost: target.test:8080\r\n" in proxy.asked[0][0]
-        assert "\r\nProxy-Authorization: Basic dXMgZXI6cEBzcw==\r\n" in proxy.asked[0][0]
-        assert names["asked"] == []
+        assert self.CREDENTIALS in proxy.asked[0][0] and names["asked"] == []
 
-    def test_https_goes_through_a_proxy_by_connect(self, tmp_path, authority):
+    def test_https_goes_through_a_proxy_by_connect(self, tls, authority):
         calls = []
-        with Player(tls=tls_server(tmp_path)) as site, Player(tunnel(site.port)) as proxy:
+        with Player(tls=tls) as site, Player(tunnel(site.port)) as proxy:
             setting = f"us%20er:p%40ss@127.0.0.1:{proxy.port}"
             door = transport(allow_private=False, proxies={"https": setting})
-            url = f"https://door.test:{site.port}/s"
             with wr.CONNECTION.call():
                 for _ in range(2):
-                    answer = send(url, door, departed=lambda: calls.append(1))
-                    assert answer.body == b"hello"
-        authority_form = f"door.test:{site.port}"
-        assert proxy.lines() == [[f"CONNECT {authority_form} HTTP/1.1"]]
+                    url = f"https://door.test:{site.port}/s"
+                    assert send(url, door, departed=lambda: calls.append(1)).body == b"hello"
+        assert proxy.lines() == [[f"CONNECT door.test:{site.port} HTTP/1.1"]]
         assert f"\r\nUser-Agent: {wr.USER_AGENT}\r\n" in proxy.asked[0][0]  # R1
-        assert "\r\nProxy-Authorization: Basic dXMgZXI6cEBzcw==\r\n" in proxy.asked[0][0]
+        assert self.CREDENTIALS in proxy.asked[0][0]
         assert site.lines() == [["GET /s HTTP/1.1"] * 2] and calls == [1, 1]
         assert "Proxy" not in site.asked[0][0] and site.names == ["door.test"]
 
-    @pytest.mark.parametrize("said, wanted, is_final", REFUSED_BY_PROXY)
+    @given("said, wanted, is_final", *REFUSED_BY_PROXY)
     def test_a_proxy_that_does_not_connect(self, said, wanted, is_final):
         with Player(said, closes=True) as proxy:
             proxies = {"https": f"http://user:secret@127.0.0.1:{proxy.port}"}
@@ -8557,49 +8449,58 @@ class TestTransport:
             assert error.final and error.reason.startswith("proxy: ")
             assert send(proxy.url).status == 407
 
+    @given(
+        "answer, outcome", (whole(b"", status=b"407 Odd"), "failed"), (then_reset(b""), "fetched")
+    )
+    def test_R2_a_proxy_that_wants_other_credentials_has_not_asked_for_robots_txt(
+        self, answer, outcome
+    ):
+        """So nothing is allowed, whereas a site that is silent behind a proxy was asked."""
+        with Player() as proxy:
+            proxy.scripts["http://door.test/robots.txt"] = answer
+            door = transport(proxies={"http": f"127.0.0.1:{proxy.port}"})
+            with hasty_bot(proxy, origin="http://list.test", transport=door) as bot:
+                result = bot.fetch("http://door.test/page")
+        assert result.outcome == outcome
+        assert any(sent.kind == "robots" for sent in result.requests) is (outcome == "fetched")
+
     def test_a_proxy_out_of_reach_is_final(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
         error = trouble("http://door.test/", transport(proxies={"http": f"127.0.0.1:{port}"}))
         assert error.final and error.reason.startswith(f"proxy 127.0.0.1:{port}: connect: ")
 
-    @pytest.mark.parametrize("value", BAD_PROXIES)
-    @pytest.mark.parametrize("name", ["http_proxy", "ALL_PROXY"])
-    def test_a_bad_proxy_is_never_a_direct_connection(self, name, value, environment):
-        environment.setenv(name, value)
+    @given("value", *BAD_PROXIES)
+    def test_a_bad_proxy_is_never_a_direct_connection(self, value, environment):
+        environment.setenv("ALL_PROXY", value)
         with Player() as player:
-            door = transport(proxies=None)
-            for error in refusals(player.url, door):
-                assert error.final and not error.refused and name.lower() in error.reason
+            for error in refusals(player.url, transport(proxies=None)):
+                assert error.final and not error.refused and "all_proxy" in error.reason
                 assert "want http://" in error.reason and "sec" not in error.reason
         assert player.lines() == []
 
-    @pytest.mark.parametrize("variables, is_proxied", PROXIED)
+    @given("variables, is_proxied", *PROXIED)
     def test_proxies_come_from_the_environment(self, variables, is_proxied, environment, names):
         names["www.door.test"] = ["127.0.0.1"]
         with Player() as site, Player() as proxy:
-            address = f"127.0.0.1:{proxy.port}"
-            values = {"P": f"http://{address}", "bare": address}
             for name, value in variables.items():
-                environment.setenv(name, values.get(value, value))
-            url = f"http://www.door.test:{site.port}/"
-            assert says_hello(url, transport(proxies=None))
+                environment.setenv(name, value.replace("P", f"http://127.0.0.1:{proxy.port}"))
+            assert says_hello(f"http://www.door.test:{site.port}/", transport(proxies=None))
         assert (len(proxy.lines()), len(site.lines())) == (is_proxied, not is_proxied)
 
     # --- The connection ---
 
-    @pytest.mark.parametrize("name, first, is_kept", **named(KEPT))
-    def test_a_connection_is_kept_behind_the_exact_end_of_an_answer(self, name, first, is_kept):
+    @given_rows("first, is_kept", *KEPT)
+    def test_a_connection_is_kept_behind_the_exact_end_of_an_answer(self, first, is_kept):
         with Player() as player, wr.CONNECTION.call():
             player.scripts["/first"] = first
             door = transport()
-            wants = {"wants": lambda status, headers: status == 200}
-            send(player.url + "first", door, max_bytes=70000, **wants)
+            send(player.url + "first", door, max_bytes=70000, wants=only_200)
             assert says_hello(player.url + "second", door)
         expected = [["/first", "/second"]] if is_kept else [["/first"], ["/second"]]
         assert (player.paths(), player.overlaps) == (expected, 0)
 
-    @pytest.mark.parametrize("change", ["host", "port", "transport"])
+    @given("change", "host", "port", "transport")
     def test_a_connection_is_of_one_transport_and_one_place(self, change, names):
         names["a.test"] = names["b.test"] = ["127.0.0.1"]
         door = transport()
@@ -8612,7 +8513,7 @@ class TestTransport:
         expected = [["/1"], ["/3"]] if change == "port" else [["/1"], ["/2"], ["/3"]]
         assert (player.paths(), player.overlaps + other.overlaps) == (expected, 0)
 
-    @pytest.mark.parametrize("later", ["closed", "reset", "unasked bytes"])
+    @given("later", "closed", "reset", "unasked bytes")
     def test_a_kept_connection_that_speaks_is_replaced_before_anything_is_sent(self, later):
         def script(connection, player):
             connection.sendall(HELLO)
@@ -8652,80 +8553,59 @@ class TestTransport:
                 with wr.CONNECTION.call():
                     send(player.url + "1", door)
                 send(player.url + "2", door)
-            player.threads[0].join(5)
-            assert not player.threads[0].is_alive()
+            assert player.has_closed(0)
             send(player.url + "3", door)  # outside of any call
-            player.threads[1].join(5)
-            assert not player.threads[1].is_alive()
+            assert player.has_closed(1)
         assert player.paths() == [["/1", "/2"], ["/3"]]
 
-    @pytest.mark.parametrize("seconds, is_kept", [(14.0, True), (16.0, False)])
+    @given("seconds, is_kept", (14.0, True), (16.0, False))
     def test_a_connection_is_closed_before_a_longer_pause(self, seconds, is_kept):
         with Player() as player, wr.CONNECTION.call():
-            door = transport()
-            send(player.url, door)
+            send(player.url)
             wr.CONNECTION.rest(seconds)
-            player.threads[0].join(0.1 if is_kept else 5)
-            assert player.threads[0].is_alive() is is_kept
+            assert player.has_closed(0, 0.1 if is_kept else 5) is not is_kept
 
     def test_a_call_of_a_bot_keeps_its_connection_and_closes_it(self):
+        missing = whole(b"none", status=b"404 Not Found")
         with Player() as player:
-            missing = whole(b"none", status=b"404 Not Found")
             player.scripts = {"/robots.txt": missing, LIST_PATH: missing}
-            options = {"allow_private": True, "transport": transport(), "clock": AnHourAgo()}
-            bot = wr.Bot(None, origin=player.url, **options)
+            bot = hasty_bot(player, max_wait=10)
             assert bot.fetch(player.url + "page").body == b"hello"
             assert player.paths() == [[LIST_PATH, "/robots.txt", "/page"]]
-            player.threads[0].join(5)
-            assert not player.threads[0].is_alive()
+            assert player.has_closed(0)
 
-    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks, and reads /proc")
+    @LINUX
     def test_a_forked_child_closes_its_copy(self):
         with Player() as player:
             assert python(FORK, player.url) == ("0 hello\n", "")
         assert player.paths() == [["/", "/"], ["/"]]
 
-    @pytest.mark.parametrize("name, sent, stage", **named(STAGES[::2]))
+    @given_rows("sent, stage", *STAGES[:2])
     @pytest.mark.parametrize("is_tls", [False, True], ids=["http", "https"])
-    def test_abort_ends_the_exchange(self, name, sent, stage, is_tls, tmp_path, authority):
-        door, tls = transport(), tls_server(tmp_path) if is_tls else None
-        with Player(tls=tls) as player, wr.CONNECTION.call():
+    def test_abort_ends_the_exchange(self, sent, stage, is_tls, tls, authority):
+        door = transport()
+        with Player(tls=tls if is_tls else None) as player, wr.CONNECTION.call():
             player.scripts["/slow"] = then_silence(sent)
             with aborting(door, player.has_asked):
                 error = trouble(player.url + "slow", door)
             assert error.final and error.reason == f"cancelled ({stage})"
-            assert says_hello(player.url + "next", door)
+            for _ in range(2):
+                assert says_hello(player.url + "next", door)
+                door.abort()  # of nothing
         assert player.overlaps == 0
 
     def test_abort_ends_a_handshake(self):
         door = transport()
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            with aborting(door):
-                error = trouble(f"https://127.0.0.1:{listener.getsockname()[1]}/", door)
+        with socket.create_server(("127.0.0.1", 0)) as listener, aborting(door):
+            error = trouble(f"https://127.0.0.1:{listener.getsockname()[1]}/", door)
         assert (error.reason, error.final) == ("cancelled (TLS)", True)
 
-    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fills a queue of the system")
+    @LINUX
     def test_abort_ends_a_connect(self):
         door = transport()
         with silent_address("127.0.0.1", 0) as port, aborting(door):
             error = trouble(f"http://127.0.0.1:{port}/", door)
         assert error.reason == "cancelled (connect)" and error.final
-
-    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fills a queue of the system")
-    @pytest.mark.parametrize("step", ["settimeout", "connect"])
-    def test_an_abort_right_before_a_connect_ends_it(self, step, monkeypatch):
-        door, real, began_at = transport(), getattr(socket.socket, step), time.monotonic()
-        with silent_address("127.0.0.1", 0) as port, monkeypatch.context() as patch:
-
-            def late(self, *arguments):
-                patch.undo()
-                door.abort()
-                return real(self, *arguments)
-
-            patch.setattr(socket.socket, step, late)
-            error = trouble(f"http://127.0.0.1:{port}/", door)
-        assert error.final and error.reason == "cancelled (connect)"
-        assert time.monotonic() - began_at < 5
 
     def test_a_cancel_that_comes_right_behind_the_question_ends_the_exchange(self):
         asked, began_at = [], time.monotonic()
@@ -8744,15 +8624,6 @@ class TestTransport:
             send(player.url, door)
         wr.CALL.reset(before)
         assert raised.typename == "CallCancelled" and time.monotonic() - began_at < 5
-
-    def test_abort_of_nothing_changes_nothing(self):
-        door = transport()
-        with Player() as player, wr.CONNECTION.call():
-            for _ in range(2):
-                door.abort()
-                assert says_hello(player.url, door)
-
-    # --- What it costs ---
 
     def test_a_decision_from_the_cache_loads_no_client(self, publisher, tmp_path, environment):
         cache = tmp_path / "cache"
