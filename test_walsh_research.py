@@ -7778,7 +7778,7 @@ def then_reset(sent):
     return script
 
 
-class Player:
+class Player(socketserver.TCPServer):
     """A raw server on loopback. A script is the bytes of an answer, or a function that talks.
 
     `asked` has the heads of requests, in a list for each connection. With `closes` a connection
@@ -7786,76 +7786,66 @@ class Player:
     """
 
     def __init__(self, script=HELLO, tls=None, closes=False):
+        super().__init__(("127.0.0.1", 0), None)
         self.script, self.tls, self.closes = script, tls, closes
-        self.scripts = {}
-        self.asked, self.names = [], []
-        self.overlaps = 0
-        if tls is not None:
-            tls.sni_callback = lambda connection, name, context: self.names.append(name)
+        self.scripts, self.asked, self.names, self.overlaps = {}, [], [], 0
         self.is_over, self.has_asked = threading.Event(), threading.Event()
         self.threads, self.connections = [], []
+        self.port = self.server_address[1]
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/"
+        if tls is not None:
+            tls.sni_callback = lambda connection, name, context: self.names.append(name)
 
     def __enter__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/"
-        self.accepting = threading.Thread(target=self.accept, daemon=True)
-        self.accepting.start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *trouble):
         self.is_over.set()
-        with suppress(OSError):  # who waits for a client has one
-            socket.create_connection(("127.0.0.1", self.port)).close()
-        self.accepting.join(10)
-        self.listener.close()
+        self.shutdown()
+        self.server_close()
         for connection in self.connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self.threads:
             thread.join(10)
 
-    def accept(self):
-        while True:
-            connection, _ = self.listener.accept()
-            if self.is_over.is_set():
-                connection.close()
-                return
-            connection.settimeout(10)
-            self.asked.append([])
-            self.connections.append(connection)
-            arguments = connection, self.asked[-1], self.threads[-1:]
-            self.threads.append(threading.Thread(target=self.serve, args=arguments, daemon=True))
-            self.threads[-1].start()
+    def process_request(self, connection, address):
+        connection.settimeout(10)
+        self.asked.append([])
+        self.connections.append(connection)
+        arguments = connection, self.asked[-1], self.threads[-1:]
+        self.threads.append(threading.Thread(target=self.serve, args=arguments, daemon=True))
+        self.threads[-1].start()
 
     def serve(self, connection, asked, earlier):
         for thread in earlier:
             thread.join(0.2)
             self.overlaps += thread.is_alive()
-        with suppress(OSError), connection:
-            if self.tls is None:
-                self.talk(connection, asked)
-                return
-            with self.tls.wrap_socket(connection, server_side=True) as secured:
-                self.talk(secured, asked)
+        with suppress(OSError), ExitStack() as stack:
+            stack.enter_context(connection)
+            if self.tls is not None:
+                connection = self.tls.wrap_socket(connection, server_side=True)
+                stack.enter_context(connection)
+            while self.answer(connection, asked):
+                pass
 
-    def talk(self, connection, asked):
-        while True:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                piece = connection.recv(4096)
-                if not piece:
-                    return
-                head += piece
-            asked.append(head.decode("latin-1"))
-            self.has_asked.set()
-            script = self.scripts.get(head.split()[1].decode(), self.script)
-            if callable(script):
-                script(connection, self)
-                return
-            connection.sendall(script)
-            if self.closes:
-                return
+    def answer(self, connection, asked):
+        """Answers one request. Returns whether another may come."""
+        head = b""
+        while b"\r\n\r\n" not in head:
+            piece = connection.recv(4096)
+            if not piece:
+                return False
+            head += piece
+        asked.append(head.decode("latin-1"))
+        self.has_asked.set()
+        script = self.scripts.get(head.split()[1].decode(), self.script)
+        if callable(script):
+            script(connection, self)
+            return False
+        connection.sendall(script)
+        return not self.closes
 
     def lines(self):
         """The request lines, in a list for each connection that asked for something."""
@@ -7888,16 +7878,6 @@ def hasty_bot(player, **options):
     return wr.Bot(None, clock=wr.VirtualClock(NOW), warn=print, **options)
 
 
-def played(script, **options):
-    """The answer of a server that plays this and closes."""
-    with Player(script, closes=True) as player:
-        return send(player.url, **options)
-
-
-def only_200(status, headers):
-    return status == 200
-
-
 RANDOM_GZIP = gzip.compress(random.Random(0).getrandbits(480000).to_bytes(60000, "big"))
 HEL, LO = gzip.compress(b"hel"), gzip.compress(b"lo")
 
@@ -7911,25 +7891,21 @@ READ = [  # name, bytes on the wire that say hello; the server closes behind the
     ("gzips and padding", whole(HEL + bytes(9) + LO + bytes(99999), GZIP)),
     ("deflate", whole(zlib.compress(b"hello"), b"Content-Encoding: deflate")),
     ("a charset for a coding", whole(b"hello", b"Content-Encoding: utf-8")),
-    ("one of two", whole(HEL + LO, b"Content-Encoding: None, gzip")),
-    ("a blank before a colon", whole(HEL + LO, GZIP[:16] + b" \t: gzip")),
-    ("multipart", whole(b"hello", b"Content-Type: multipart/mixed")),
+    ("one of two, a blank", whole(HEL + LO, b"Content-Encoding \t: None, gzip")),
     ("a second status line", OK + HELLO),
-    ("70,000 letters", whole(b"hello", b"A" * 70000)),
     ("lines that go on", OK + b" more\r\nA: b\r\n \r\n" + HELLO[17:]),
 ]
 
 EARLY = "connection closed before the end of the answer"
 STATUS = "broken status line"
+FOREIGN = "want gzip or deflate"
 UNCLEAR = "the end of the body is unclear: Transfer-Encoding"
 
 FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, or why it has none
     ("a length thrice", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
-    ("identity", b"Transfer-Encoding: Identity", b"hello"),
-    ("identity and a length", b"Transfer-Encoding: identity\r\nContent-Length: 4", b"hell"),
+    ("identity and a length", b"Transfer-Encoding: Identity\r\nContent-Length: 4", b"hell"),
     ("zero twice", b"Content-Length: 0, 0", b""),
     ("no colon", b"Words", b"hello"),
-    ("two lengths", b"Content-Length: 5\r\nContent-Length: 4", UNCLEAR),
     ("two lengths, one of them zero", b"Content-Length: 0\r\nContent-Length: 5", UNCLEAR),
     ("an empty length", b"Content-Length:", UNCLEAR),
     ("a length with a low line", b"Content-Length: 0_5", UNCLEAR),
@@ -7941,27 +7917,25 @@ FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, o
     ("chunked twice", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", UNCLEAR),
 ]
 
+CODINGS = "br zstd compress X-Compress dcb dcz gzip,gzip br,none,gzip".split()
+
 TORN = [  # name, bytes on the wire, what the reason says; the server closes behind them
     ("nothing", b"", EARLY),
     ("half a header", OK + b"Content-Len", EARLY),
-    ("100 and no more", b"HTTP/1.1 100 Continue\r\n\r\n", EARLY),
     ("101", b"HTTP/1.1 101 Switching\r\n\r\n\0\n", STATUS),
     ("HTTP/0.9", b"<html>hello</html>\n", STATUS),
     ("no size of a chunk", CHUNKED + b"xyz\r\nhello\r\n0\r\n\r\n", "body: "),
-    ("half a chunk", CHUNKED + b"9\r\nhello", EARLY),
     ("no last chunk", CHUNKED + b"5\r\nhello\r\n", EARLY),
     ("half the trailers", CHUNKED + b"0\r\nA: b\r\n", EARLY),
     ("a short body", OK + b"Content-Length: 9\r\n\r\nhello", EARLY),
     ("a header of 70,000 bytes", OK + b"A: " + b"b" * 70000 + b"\r\n\r\n", "65536 bytes"),
     ("200 headers", OK + b"a: b\r\n" * 200 + b"\r\n", "100 headers"),
-    ("half of a gzip", whole(HEL[:-1], GZIP), "ends early"),
     ("a wrong sum", whole(HEL[:-8] + bytes(8), GZIP), "broken gzip"),
     ("a cut second gzip", whole((HEL + RANDOM_GZIP)[:30000], GZIP), "ends early"),
     ("words behind a gzip", whole(HEL + bytes(9) + b"words", GZIP), "broken gzip"),
     ("NULs before a gzip", whole(bytes(9) + HEL, GZIP), "broken gzip"),
+    *[(name, whole(b"x", b"Content-Encoding: %b" % name.encode()), FOREIGN) for name in CODINGS],
 ]
-
-CODINGS = ["br", "zstd", "compress", "X-Compress", "dcb", "dcz", "gzip, gzip", "br, none, gzip"]
 
 ENDLESS = [  # name, what comes first, and what then comes again and again
     ("1xx", b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 999),
@@ -7995,13 +7969,12 @@ FORK = """if True:
     import os, sys, walsh_research as wr
     transport = wr.HttpTransport(allow_private=True, proxies={})
     request = wr.Request("GET", sys.argv[1], {}, 10.0, 1000)
+    files = lambda: len(os.listdir("/proc/self/fd"))
     with wr.CONNECTION.call():
         transport.send(request)
-        before = set(os.listdir("/proc/self/fd"))
-        child = os.fork()
+        before, child = files(), os.fork()
         if not child:
-            has_gone = len(set(os.listdir("/proc/self/fd"))) == len(before) - 1
-            os._exit(0 if has_gone and transport.send(request).body == b"hello" else 1)
+            os._exit(0 if files() == before - 1 and transport.send(request).body else 1)
         print(os.waitpid(child, 0)[1], transport.send(request).body.decode())
 """
 
@@ -8017,23 +7990,6 @@ BAD_PROXIES = [
     "http://user:secret@127.0.0.1:port", "http://user:secret@127.0.0.1:99999", " ",
     "http://user:sec/ret@127.0.0.1:1", "user:sec?ret@127.0.0.1:1", "http://127.0.0.1:1/path",
 ]  # fmt: skip
-
-PROXIED = [  # variables, and whether a request to www.door.test goes to the proxy P
-    ({"http_proxy": "P"}, True),
-    ({"https_proxy": "http://127.0.0.1:1", "ALL_PROXY": "P"}, True),
-    ({"http_proxy": "P", "NO_PROXY": "oor.test"}, True),
-    ({"http_proxy": ""}, False),
-    ({"http_proxy": "P", "NO_PROXY": "a.test, .Door.test"}, False),
-    ({"all_proxy": "socks5://127.0.0.1:1", "no_proxy": "door.test"}, False),
-]
-
-REFUSED_BY_PROXY = [  # what a proxy answers to CONNECT, the reason, whether that is final
-    (whole(b"", status=b"407 Proxy Authentication Required"), "answers 407 to CONNECT", True),
-    (whole(b"", status=b"502 hello"), "answers 502", False),
-    (OK + b"\r\n\x16\x03\x03 early", "sends bytes before the TLS handshake", False),
-    (b"hello\r\n", STATUS, False),
-    (b"HTTP/1.1 200 OK\r\nhello\r\n\r\n", "TLS: ", False),
-]
 
 
 def tunnel(port):
@@ -8081,12 +8037,11 @@ def aborting(door, ready=None):
         time.sleep(0.05)
         door.abort()
 
-    thread = threading.Thread(target=abort, daemon=True)
-    began_at = time.monotonic()
+    thread = threading.Thread(target=abort)
     thread.start()
-    yield
-    thread.join(10)
-    assert time.monotonic() - began_at < 5
+    with time_limit(5):
+        yield
+    thread.join()
 
 
 class TestTransport:
@@ -8094,20 +8049,15 @@ class TestTransport:
 
     @given_rows("wire", *READ)
     def test_an_answer_is_read(self, wire):
-        response = played(wire)
+        with Player(wire, closes=True) as player:
+            response = send(player.url)
         assert (response.status, response.body, response.truncated) == (200, b"hello", False)
 
     @given_rows("wire, wanted", *TORN)
     def test_nothing_is_taken_for_whole_that_is_not(self, wire, wanted):
         with Player(wire, closes=True) as player:
             error = trouble(player.url)
-        assert wanted in error.reason and not error.final
-
-    @given("coding", *CODINGS)
-    def test_a_coding_that_hides_the_body_is_final(self, coding):
-        with Player(whole(b"hello", b"Content-Encoding: " + coding.encode())) as player:
-            error = trouble(player.url)
-        assert "want gzip or deflate" in error.reason and error.final
+        assert wanted in error.reason and error.final is (wanted == FOREIGN)
 
     @given_rows("first, again", *ENDLESS)
     def test_the_wire_is_bounded_as_a_whole(self, first, again):
@@ -8134,73 +8084,46 @@ class TestTransport:
 
     def test_headers_come_in_order_without_those_whose_name_has_a_blank(self):
         lines = b"B: 1\r\nA:2 \r\nX Foo: 2\r\n more: 3\r\nb:  x\r\n\ty\r\nB : 4\r\nX\tY:\r\nC: \xc3"
-        response = played(b"HTTP/1.1 404 None\r\n" + lines + b"\r\n\r\n")
+        with Player(b"HTTP/1.1 404 None\r\n" + lines + b"\r\n\r\n", closes=True) as player:
+            response = send(player.url)
         expected = [("b", "1"), ("a", "2"), ("b", "x y"), ("b", "4"), ("c", "\xc3")]
         assert (response.status, response.headers) == (404, expected)
 
     @given_rows("lines, body", *FRAMED)
     def test_what_frames_a_body_matters_only_where_one_is_wanted(self, lines, body):
         wire = b"HTTP/1.1 %s X\r\nRetry-After: 3600\r\n" + lines + b"\r\n\r\nhello"
-        for method, status in (("GET", b"503"), ("GET", b"304"), ("HEAD", b"200")):
-            response = played(wire % status, method=method, wants=only_200)
-            assert (response.status, response.body) == (int(status), b"")
-            assert ("retry-after", "3600") in response.headers
-        with Player(wire % b"200", closes=True) as player:
+        with Player(closes=True) as player:
+            for method, status in (("GET", b"503"), ("GET", b"304"), ("HEAD", b"200")):
+                player.script = wire % status
+                response = send(player.url, method=method, wants=lambda status, _: status == 200)
+                assert (response.status, response.body) == (int(status), b"")
+                assert ("retry-after", "3600") in response.headers
+            player.script = wire % b"200"
             if body == UNCLEAR:
                 assert body in trouble(player.url).reason
             else:
                 assert send(player.url).body == body
 
-    def test_R5_a_503_with_odd_framing_holds_its_host(self):
-        odd = b"HTTP/1.1 503 X\r\nRetry-After: 3600\r\nContent-Length: 0_5\r\n\r\n"
-        with (
-            Player(whole(b"", status=b"404 None"), closes=True) as player,
-            hasty_bot(player) as bot,
-        ):
-            player.scripts["/1"] = odd
-            results = list(bot.run([player.url + "1", player.url + "2"]))
-        assert [(result.outcome, result.gate) for result in results] == [("deferred", "R5")] * 2
-        assert player.paths() == [[LIST_PATH], ["/robots.txt"], ["/1"]]
-
-    @given(
-        "line, verdict",
-        (b"X Foo: bar", "disallowed_explicit"),
-        (b"Content-Length: 25, 25", "disallowed_explicit"),
-        (b"Content-Length: 1\r\nContent-Length: 25", "unknown_unreachable"),
-    )
-    def test_R2_a_robots_txt_is_read_where_its_end_is_plain(self, line, verdict):
-        with Player(closes=True) as player, hasty_bot(player) as bot:
-            rules = b"User-agent: *\nDisallow: /"
-            player.scripts["/robots.txt"] = OK + line + b"\r\n\r\n" + rules
-            assert bot.may_fetch(player.url + "page").verdict == verdict
-
-    @given("status", b"204", b"304")
-    def test_an_answer_without_a_body_has_none_in_chunks_either(self, status):
-        with Player(then_silence(CHUNKED.replace(b"200", status))) as player:
-            assert send(player.url, timeout=2.0).body == b""
-
-    def test_a_body_is_cut_at_max_bytes(self):
-        for wire in (whole(b"x" * 5000), CHUNKED + b"1388\r\n" + b"x" * 5000 + b"\r\n0\r\n\r\n"):
-            response = played(wire, max_bytes=4999)
+    @given("head", CHUNKED + b"1388\r\n", OK + b"Content-Length: 5000\r\n\r\n")
+    def test_a_body_is_cut_at_max_bytes(self, head):
+        with Player(head + b"x" * 5000 + b"\r\n0\r\n\r\n", closes=True) as player:
+            response = send(player.url, max_bytes=4999)
             assert (response.body, response.truncated) == (b"x" * 4999, True)
-            assert not played(wire, max_bytes=5000).truncated
-
-    def test_what_is_announced_as_too_large_is_not_read(self):
-        with Player(then_silence(OK + b"Content-Length: 2000000\r\n\r\n")) as player:
-            response = send(player.url)
-        assert (response.body, response.truncated) == (b"", True)
+            assert not send(player.url, max_bytes=5000).truncated
 
     def test_a_bomb_is_unpacked_in_pieces(self):
         packer = zlib.compressobj(9, zlib.DEFLATED, 31)
         bomb = b"".join([packer.compress(bytes(2**20)) for _ in range(8)]) + packer.flush()
-        play = functools.partial(played, whole(bomb, GZIP), max_bytes=10**6)
-        response, _, peak = traced(play)
+        with Player(whole(bomb, GZIP)) as player:
+            response, _, peak = traced(send, player.url)
         assert (response.body, response.truncated) == (bytes(10**6), True) and peak < 4 * 2**20
 
-    def test_R6_an_unwanted_body_is_not_waited_for(self):
-        with Player(then_silence(OK + b"Content-Length: 9\r\n\r\n")) as player:
+    def test_R6_what_is_unwanted_or_announced_as_too_large_is_not_read(self):
+        with Player(then_silence(OK + b"Content-Length: 2000000\r\n\r\n")) as player:
             assert send(player.url, wants=lambda status, headers: False).body == b""
             assert send(player.url, method="HEAD").body == b""
+            response = send(player.url)
+        assert (response.body, response.truncated) == (b"", True)
 
     @given("path", "/", "/p;a?b=//c")
     def test_the_request_on_the_wire(self, path):
@@ -8219,17 +8142,13 @@ class TestTransport:
 
     def test_departed_is_called_once_when_the_request_has_left(self):
         def script(connection, player):
-            assert departed.wait(10)
-            connection.sendall(HELLO)
+            connection.sendall(HELLO if has_departed.wait(5) else b"")
 
-        def leave():
-            calls.append(player.has_asked.wait(5))
-            departed.set()
-
-        calls, departed = [], threading.Event()
+        calls, has_departed = [], threading.Event()
         with Player(script) as player:
-            send(player.url, departed=leave)
-        assert calls == [True]
+            hooks = [player.has_asked.wait, calls.append, has_departed.set]
+            send(player.url, departed=lambda: [hooks[0](5), hooks[1](1), hooks[2]()])
+        assert calls == [1]
 
     def test_a_request_that_broke_off_while_it_was_written_has_left(self, monkeypatch):
         calls, broken = [], raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))
@@ -8262,7 +8181,6 @@ class TestTransport:
             url = f"http://rebinds.test:{player.port}/"
             door.resolve(url, 10.0)
             assert says_hello(url, door) and says_hello(url, door)
-            assert f"Host: rebinds.test:{player.port}\r\n" in player.asked[0][0]
         assert names["asked"] == ["rebinds.test"]
 
     @given(
@@ -8300,26 +8218,12 @@ class TestTransport:
         release = threading.Event()
         names["slow.test"] = lambda: release.wait(10) and []
         door = transport()
-        assert door.name_seconds == 10.0
         door.name_seconds = of_name
         errors = [trouble("http://slow.test/", door, timeout=timeout) for _ in range(2)]
         release.set()
         said = "name: slow.test: the look-up had no answer within 0.12 s"
         assert [(error.reason, error.final) for error in errors] == [(said, True)] * 2
-        assert names["asked"] == ["slow.test"]
-
-    def test_a_call_whose_names_nobody_answers_fails_in_time_and_says_why(self, names):
-        release = threading.Event()
-        hosts = ["wal.test", "slow.test", "slower.test"]
-        names.update(dict.fromkeys(hosts, lambda: release.wait(10) and []))
-        began_at = time.monotonic()
-        with wr.Bot(None, origin="https://wal.test", timeout=0.1, max_wait=0.2, warn=len) as bot:
-            results = [bot.fetch(f"https://{host}/") for host in hosts[1:]]
-        assert time.monotonic() - began_at < 5
-        release.set()
-        for result in results:
-            assert result.outcome == "failed" and result.reason.endswith("to be no network")
-        assert names["asked"] == hosts
+        assert names["asked"] == ["slow.test"] and transport().name_seconds == 10.0
 
     def test_without_sockets_a_line_says_so(self, names, monkeypatch):
         monkeypatch.setattr(sys, "platform", "emscripten")
@@ -8334,41 +8238,29 @@ class TestTransport:
             assert send(f"http://many.test:{player.port}/", timeout=0.4).body == b"hello"
 
     def test_without_IPv6_the_next_address_is_tried(self, names, monkeypatch):
-        class Socket(socket.socket):
-            def __init__(self, family=-1, *rest, **options):
-                if family == socket.AF_INET6:
-                    raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
-                super().__init__(family, *rest, **options)
-
+        monkeypatch.setattr(socket, "AF_INET6", 99)  # a family that no system has
+        names["both.test"] = ["::1", "127.0.0.1"]
         with Player() as player:
-            names.update({"both.test": ["::1", "127.0.0.1"], "new.test": ["::1"]})
-            monkeypatch.setattr(socket, "socket", Socket)
             assert says_hello(f"http://both.test:{player.port}/")
-            error = trouble(f"http://new.test:{player.port}/")
-        assert not error.final and "Address family" in error.reason
 
     # --- TLS ---
 
     @given("has_threads", True, False)
-    def test_threads_look_up_the_name_and_load_certificates_where_there_are_any(
+    def test_threads_look_up_names_and_load_certificates_where_there_are_any(
         self, tls, names, authority, monkeypatch, has_threads
     ):
         make, by = ssl.create_default_context, []
-
-        def here(found):
-            by.append(threading.get_ident() == ours)
-            return found
-
-        ours = threading.get_ident()
-        names["door.test"] = lambda: here(["127.0.0.1"])
-        monkeypatch.setattr(ssl, "create_default_context", lambda: here(make()))
+        names["door.test"] = lambda: by.append(threading.get_ident()) or ["127.0.0.1"]
+        noted = lambda: by.append(threading.get_ident()) or make()
+        monkeypatch.setattr(ssl, "create_default_context", noted)
         if not has_threads:
             monkeypatch.setattr(wr._thread, "start_new_thread", no_thread)
         door = transport()
         with Player(tls=tls) as player:
             assert says_hello(f"https://door.test:{player.port}/", door)
             assert says_hello(player.url, door)
-        assert by == [not has_threads] * 2 and player.names == ["door.test", None]
+        assert [me == threading.get_ident() for me in by] == [not has_threads] * 2
+        assert player.names == ["door.test", None]
 
     def test_a_certificate_for_another_name_or_of_a_stranger_is_final(
         self, tls, names, authority, monkeypatch
@@ -8386,23 +8278,13 @@ class TestTransport:
         def script(connection, player):
             connection.sendall(OK + b"\r\nhello")
             if says_goodbye:
-                with suppress(OSError):
-                    connection.unwrap()
+                connection.unwrap()
 
         with Player(script, tls=tls) as player:
             if says_goodbye:
                 assert says_hello(player.url)
             else:
                 assert trouble(player.url).reason.startswith("body: ")
-
-    def test_TLS_before_1_2_is_not_spoken(self, tls, authority):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tls.minimum_version = ssl.TLSVersion.TLSv1
-            tls.maximum_version = ssl.TLSVersion.TLSv1_1
-        tls.set_ciphers("ALL:@SECLEVEL=0")
-        with Player(tls=tls) as player:
-            assert trouble(player.url).reason.startswith("TLS: ")
 
     # --- Proxies ---
 
@@ -8433,36 +8315,32 @@ class TestTransport:
         assert site.lines() == [["GET /s HTTP/1.1"] * 2] and calls == [1, 1]
         assert "Proxy" not in site.asked[0][0] and site.names == ["door.test"]
 
-    @given("said, wanted, is_final", *REFUSED_BY_PROXY)
+    @given(
+        "said, wanted, is_final",
+        (whole(b"", status=b"407 Proxy Authentication Required"), "answers 407 to CONNECT", True),
+        (whole(b"", status=b"502 hello"), "answers 502", False),
+        (OK + b"\r\n\x16\x03\x03 early", "sends bytes before the TLS handshake", False),
+        (b"hello\r\n", STATUS, False),
+        (b"HTTP/1.1 200 OK\r\nhello\r\n\r\n", "TLS: ", False),
+    )
     def test_a_proxy_that_does_not_connect(self, said, wanted, is_final):
         with Player(said, closes=True) as proxy:
             proxies = {"https": f"http://user:secret@127.0.0.1:{proxy.port}"}
             error = trouble("https://door.test/", transport(proxies=proxies))
         assert wanted in error.reason and error.final is is_final
-        assert "secret" not in error.reason and "dXNlc" not in error.reason
-        assert "hello" not in error.reason  # no word of it may reach a model as ours
+        # No word of a proxy may reach a model as ours, and no password may be shown.
+        assert not re.search("hello|secret|dXNlc", error.reason)
 
-    def test_a_407_is_the_proxys_where_one_is_asked(self):
-        with Player(whole(b"", status=b"407 Odd")) as proxy:
-            door = transport(proxies={"all": f"127.0.0.1:{proxy.port}"})
-            error = trouble("http://door.test/", door)
-            assert error.final and error.reason.startswith("proxy: ")
-            assert send(proxy.url).status == 407
-
-    @given(
-        "answer, outcome", (whole(b"", status=b"407 Odd"), "failed"), (then_reset(b""), "fetched")
-    )
-    def test_R2_a_proxy_that_wants_other_credentials_has_not_asked_for_robots_txt(
-        self, answer, outcome
-    ):
+    @given("page, outcome", (whole(b"", status=b"407 Odd"), "failed"), (then_reset(b""), "fetched"))
+    def test_R2_a_proxy_that_wants_other_credentials_has_asked_no_site(self, page, outcome):
         """So nothing is allowed, whereas a site that is silent behind a proxy was asked."""
         with Player() as proxy:
-            proxy.scripts["http://door.test/robots.txt"] = answer
+            proxy.scripts["http://door.test/robots.txt"] = page
             door = transport(proxies={"http": f"127.0.0.1:{proxy.port}"})
             with hasty_bot(proxy, origin="http://list.test", transport=door) as bot:
                 result = bot.fetch("http://door.test/page")
-        assert result.outcome == outcome
-        assert any(sent.kind == "robots" for sent in result.requests) is (outcome == "fetched")
+        assert result.outcome == outcome and ("wants other" in result.reason) is not result.ok
+        assert any(sent.kind == "robots" for sent in result.requests) is result.ok
 
     def test_a_proxy_out_of_reach_is_final(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -8479,7 +8357,14 @@ class TestTransport:
                 assert "want http://" in error.reason and "sec" not in error.reason
         assert player.lines() == []
 
-    @given("variables, is_proxied", *PROXIED)
+    @given(
+        "variables, is_proxied",
+        ({"https_proxy": "http://127.0.0.1:1", "ALL_PROXY": "P"}, True),
+        ({"http_proxy": "P", "NO_PROXY": "oor.test"}, True),
+        ({"http_proxy": ""}, False),
+        ({"http_proxy": "P", "NO_PROXY": "a.test, .Door.test"}, False),
+        ({"all_proxy": "socks5://127.0.0.1:1", "no_proxy": "door.test"}, False),
+    )
     def test_proxies_come_from_the_environment(self, variables, is_proxied, environment, names):
         names["www.door.test"] = ["127.0.0.1"]
         with Player() as site, Player() as proxy:
@@ -8493,58 +8378,60 @@ class TestTransport:
     @given_rows("first, is_kept", *KEPT)
     def test_a_connection_is_kept_behind_the_exact_end_of_an_answer(self, first, is_kept):
         with Player() as player, wr.CONNECTION.call():
-            player.scripts["/first"] = first
+            player.scripts["/1"] = first
             door = transport()
-            send(player.url + "first", door, max_bytes=70000, wants=only_200)
-            assert says_hello(player.url + "second", door)
-        expected = [["/first", "/second"]] if is_kept else [["/first"], ["/second"]]
-        assert (player.paths(), player.overlaps) == (expected, 0)
+            send(player.url + "1", door, max_bytes=70000, wants=lambda status, _: status == 200)
+            assert says_hello(player.url + "2", door)
+        assert player.paths() == [["/1", "/2"]] if is_kept else [["/1"], ["/2"]]
+        assert player.overlaps == 0
 
     @given("change", "host", "port", "transport")
     def test_a_connection_is_of_one_transport_and_one_place(self, change, names):
         names["a.test"] = names["b.test"] = ["127.0.0.1"]
         door = transport()
         with Player() as player, Player() as other, wr.CONNECTION.call():
-            host = "b.test" if change == "host" else "a.test"
-            port = other.port if change == "port" else player.port
-            send(f"http://a.test:{player.port}/1", door)
-            send(f"http://{host}:{port}/2", transport() if change == "transport" else door)
-            send(f"http://a.test:{player.port}/3", door)
-        expected = [["/1"], ["/3"]] if change == "port" else [["/1"], ["/2"], ["/3"]]
-        assert (player.paths(), player.overlaps + other.overlaps) == (expected, 0)
+            first = second = f"http://a.test:{player.port}/"
+            if change == "host":
+                second = first.replace("a.test", "b.test")
+            if change == "port":
+                second = first.replace(str(player.port), str(other.port))
+            send(first, door)
+            send(second, transport() if change == "transport" else door)
+            send(first, door)
+        assert len(player.paths()) + len(other.paths()) == 3
+        assert player.overlaps + other.overlaps == 0
 
-    @given("later", "closed", "reset", "unasked bytes")
-    def test_a_kept_connection_that_speaks_is_replaced_before_anything_is_sent(self, later):
+    @given_rows(
+        "end",
+        ("closed", lambda connection, player: connection.close()),
+        ("reset", then_reset(b"")),
+        ("unasked bytes", lambda connection, player: connection.sendall(HELLO)),
+    )
+    def test_a_kept_connection_that_speaks_is_replaced_before_anything_is_sent(self, end):
         def script(connection, player):
             connection.sendall(HELLO)
             assert answered.wait(10)
-            if later == "unasked bytes":
-                connection.sendall(HELLO)
-            elif later == "reset":
-                then_reset(b"")(connection, player)
-            else:
-                connection.close()
-            said.set()
+            end(connection, player)
+            has_ended.set()
 
-        answered, said = threading.Event(), threading.Event()
+        answered, has_ended = threading.Event(), threading.Event()
         with Player() as player, wr.CONNECTION.call():
-            player.scripts["/first"] = script
+            player.scripts["/1"] = script
             door = transport()
-            send(player.url + "first", door)
+            send(player.url + "1", door)
             answered.set()
-            assert said.wait(10)
-            assert says_hello(player.url + "second", door)
-        assert player.paths() == [["/first"], ["/second"]]
+            assert has_ended.wait(10)
+            assert says_hello(player.url + "2", door)
+        assert player.paths() == [["/1"], ["/2"]]
 
     def test_a_kept_connection_that_fails_later_is_an_answer_that_did_not_come(self):
-        calls = []
+        left = []
         with Player() as player, wr.CONNECTION.call():
-            player.scripts["/second"] = then_reset(b"")
+            player.scripts["/2"] = then_reset(b"")
             door = transport()
-            send(player.url + "first", door)
-            error = trouble(player.url + "second", door, departed=lambda: calls.append(1))
-        assert (calls, error.final) == ([1], False)
-        assert player.paths() == [["/first", "/second"]]
+            send(player.url + "1", door)
+            error = trouble(player.url + "2", door, departed=lambda: left.append(1))
+        assert (left, error.final, player.paths()) == ([1], False, [["/1", "/2"]])
 
     def test_a_connection_ends_with_the_outermost_call(self):
         with Player() as player:
@@ -8606,24 +8493,6 @@ class TestTransport:
         with silent_address("127.0.0.1", 0) as port, aborting(door):
             error = trouble(f"http://127.0.0.1:{port}/", door)
         assert error.reason == "cancelled (connect)" and error.final
-
-    def test_a_cancel_that_comes_right_behind_the_question_ends_the_exchange(self):
-        asked, began_at = [], time.monotonic()
-
-        def is_cancelled():
-            asked.append(len(asked))
-            if asked == [0]:
-                door.abort()
-            return asked != [0]
-
-        doors = {kind.__name__: kind for kind in wr.HttpTransport.__subclasses__()}
-        door = doors["HarnessTransport"](True)
-        call = types.SimpleNamespace(is_cancelled=types.SimpleNamespace(is_set=is_cancelled))
-        before = wr.CALL.set(call)
-        with Player(then_silence(b"")) as player, pytest.raises(BaseException) as raised:
-            send(player.url, door)
-        wr.CALL.reset(before)
-        assert raised.typename == "CallCancelled" and time.monotonic() - began_at < 5
 
     def test_a_decision_from_the_cache_loads_no_client(self, publisher, tmp_path, environment):
         cache = tmp_path / "cache"
