@@ -4185,13 +4185,6 @@ PLAIN = {"at": 1.5, "body": b"\x00\xff", "text": "\u00e9", "list": [1, None, Tru
 POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes and no such signals")
 STRANGE_NAMES = ["", "x", "../x", "a\0b", "https://x.test/\u00e9", "\ud800", "n" * 9000, "C:\\x"]
 
-CHILD = f"""
-import os, signal, sys, time
-sys.path.insert(0, {str(MODULE.parent)!r})
-import walsh_research as wr
-cache = wr.Cache(sys.argv[1], print, time.time)
-"""
-
 
 class Disk:
     """A cache folder, the caches on it, and what they warned of."""
@@ -4217,17 +4210,24 @@ class Disk:
         [found] = self.files(kind)
         return found
 
+    def store(self, value, kind="robots", name="x"):
+        return self.cache().store(kind, name, value)
+
     def load(self, kind="robots", name="x"):
         return self.cache().load(kind, name)
 
-    def child(self, code, *arguments):
+    def sweep_twice(self):
+        """Two passes a day apart: the second deletes what was old at the first."""
+        self.cache().sweep()
+        self.now += DAY + 1
+        self.cache().sweep()
+
+    def child(self, code):
         """A process with a cache on this folder."""
-        return subprocess.Popen(
-            [sys.executable, "-c", CHILD + code, str(self.folder), *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment_of(),
-        )
+        begin = "import os, signal, sys, time, walsh_research as wr\n"
+        begin += "cache = wr.Cache(sys.argv[1], print, time.time)\n"
+        words = [sys.executable, "-c", begin + code, str(self.folder)]
+        return subprocess.Popen(words, env=environment_of(), **PIPES)
 
 
 @pytest.fixture
@@ -4235,69 +4235,48 @@ def disk(tmp_path):
     return Disk(tmp_path / "some" / "folder")
 
 
-class Touch:
-    """What a hostile pickle would do: leave a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
-
-
-SPOILT_ON_POSIX = {
-    "writable by a group": lambda file: file.chmod(0o620),
-    "writable by all": lambda file: file.chmod(0o602),
-    "a link": lambda file: (file.rename(f"{file}.old"), file.symlink_to(f"{file}.old")),
-    "a pipe": lambda file: (file.unlink(), os.mkfifo(file, 0o600)),
-}
-
-SPOILT = {
-    "empty": lambda file: file.write_bytes(b""),
-    "torn in its digest": lambda file: file.write_bytes(file.read_bytes()[:20]),
-    "torn at its end": lambda file: file.write_bytes(file.read_bytes()[:-1]),
-    "a byte more": lambda file: file.write_bytes(file.read_bytes() + b"."),
-    "another byte": lambda file: file.write_bytes(file.read_bytes()[:-2] + b"\0."),
-    "foreign": lambda file: file.write_bytes(b"\x89PNG\r\n" * 99),
-    "a bare pickle": lambda file: file.write_bytes(pickle.dumps(PLAIN)),
-    "oversized": lambda file: os.truncate(file, 2**40),
-    "a folder": lambda file: (file.unlink(), file.mkdir()),
-}
+SPOILT = [
+    ("empty", lambda file: file.write_bytes(b"")),
+    ("torn", lambda file: file.write_bytes(file.read_bytes()[:-1])),
+    ("another byte", lambda file: file.write_bytes(file.read_bytes()[:-2] + b"\0.")),
+    ("a bare pickle", lambda file: file.write_bytes(pickle.dumps(PLAIN))),
+    ("oversized", lambda file: os.truncate(file, 2**40)),
+    ("a folder", lambda file: (file.unlink(), file.mkdir())),
+]
 if os.name != "nt":
-    SPOILT.update(SPOILT_ON_POSIX)
+    SPOILT += [
+        ("writable by all", lambda file: file.chmod(0o602)),
+        ("a link", lambda file: (file.rename(f"{file}.old"), file.symlink_to(f"{file}.old"))),
+        ("a pipe", lambda file: (file.unlink(), os.mkfifo(file, 0o600))),
+    ]
 
-HOSTILE_PICKLES = {
-    "a global": b"cos\nsystem\n.",
-    "a global of protocol 4": b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
-    "an instance": b"(S'true'\nios\nsystem\n.",
-    "a persistent id": b"P1\n.",
-    "an extension": b"\x80\x02\x82\x01.",
-    "an empty stack": b".",
-    "nothing": b"",
-    "an endless length": b"\x80\x04\x8e" + b"\xff" * 8 + b".",
-    "lists in lists": b"\x80\x04" + b"]" * 9000 + b".",
-    "a list as a key": b"\x80\x04}]Ns.",
-}
+HOSTILE_PICKLES = [
+    ("a call", b"cos\nmkdir\n(S'mark'\ntR."),
+    ("a call of protocol 4", b"\x80\x04\x8c\x02os\x8c\x05mkdir\x93\x8c\x04mark\x85R."),
+    ("an instance", b"(S'mark'\nios\nmkdir\n."),
+    ("nothing", b""),
+    ("an endless length", b"\x80\x04\x8e" + b"\xff" * 8 + b"."),
+    ("a list as a key", b"\x80\x04}]Ns."),
+]
 
 
 class TestR11:
     """R11, spec 11.2: caches persist."""
 
     def test_the_next_process_asks_no_policy_document_again(self, world):
-        world.web["https://a.test/x"] = answer("the body of a page", content_type="text/plain")
-        world.web["https://a.test/robots.txt"] = "User-agent: *\nDisallow: /no"
+        world.web[A + "x"] = answer("the body of a page", content_type="text/plain")
+        world.web[ROBOTS] = "User-agent: *\nDisallow: /no"
         for _ in range(2):
             with world.bot() as bot:
-                assert bot.fetch("https://a.test/x").outcome == "fetched"
+                assert bot.fetch(A + "x").outcome == "fetched"
         assert [len(world.asked(part)) for part in ("blocklist", "robots.txt", "/x")] == [1, 1, 2]
         held = b"".join(file.read_bytes() for file in world.folder.rglob("*.pickle"))
         assert b"Disallow: /no" in held and b"the body of a page" not in held
 
-    @pytest.mark.parametrize("value", [PLAIN, [], {}, "", 0, False, 1e300, "\ud800", None])
+    @given("value", PLAIN, False, 1e300, "\ud800", None)
     def test_plain_data_outlives_a_process(self, disk, value):
-        assert disk.cache().store("robots", "x", value) is True
-        assert disk.load() == value and type(disk.load()) is type(value)
-        assert disk.lines == []
+        assert disk.store(value) is True
+        assert disk.load() == value and type(disk.load()) is type(value) and disk.lines == []
 
     def test_an_entry_has_a_kind_and_a_name_of_any_text(self, disk):
         cache = disk.cache()
@@ -4307,78 +4286,52 @@ class TestR11:
             assert cache.exists("robots2", name) and not cache.exists("robots", name)
         assert [disk.load("robots2", name) for name in STRANGE_NAMES] == list(range(8))
         assert len(disk.files("robots2")) == 8 and disk.lines == []
-        assert all(re.fullmatch(r"[a-z0-9-]+\.pickle", file.name) for file in disk.files())
 
     @POSIX
-    def test_files_are_their_owners_alone(self, disk):
+    def test_files_are_their_owners_alone(self, disk, monkeypatch):
         before = os.umask(0)
-        try:
-            disk.cache().store("robots", "x", PLAIN)
-            disk.cache().lock("x").release()
-        finally:
-            os.umask(before)
+        disk.store(PLAIN)
+        disk.cache().lock("x").release()
+        os.umask(before)
         assert stat.S_IMODE(disk.folder.stat().st_mode) == 0o700
         assert {stat.S_IMODE(file.stat().st_mode) for file in disk.folder.iterdir()} == {0o600}
+        monkeypatch.delattr(os, "geteuid")  # a platform that knows no users
+        assert disk.load() == PLAIN and disk.lines == []
 
-    @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+    @given_rows("spoil", *SPOILT)
     def test_a_spoilt_file_is_a_miss_with_a_warning(self, disk, spoil):
-        disk.cache().store("robots", "x", PLAIN)
+        disk.store(PLAIN)
         spoil(disk.file())
         cache = disk.cache()
         assert cache.load("robots", "x") is None and cache.exists("robots", "x")
-        assert cache.load("robots", "x") is None
         [line] = disk.lines
         assert line.isprintable() and "robots-" in line
         is_folder = disk.file().is_dir()
         assert cache.store("robots", "x", 7) is not is_folder
         assert cache.load("robots", "x") == 7 and disk.load() == (None if is_folder else 7)
 
-    @pytest.mark.parametrize("kind, name", [("robots", "y"), ("source", "x")])
+    @given("kind, name", ("robots", "y"), ("source", "x"))
     def test_a_renamed_file_is_a_miss(self, disk, kind, name):
-        disk.cache().store("robots", "x", PLAIN)
-        other = disk.file().read_bytes()
-        disk.cache().store(kind, name, 7)
-        for file in disk.files():
-            file.write_bytes(other)
-        assert disk.load(kind, name) is None and disk.load() == PLAIN and len(disk.lines) == 1
+        disk.store(PLAIN, kind, name)
+        disk.file(kind).write_bytes(entry(pickle.dumps(7)))
+        assert disk.load(kind, name) is None and len(disk.lines) == 1
 
     def test_a_file_is_bounded_by_its_kind(self, disk):
         for kind in ("robots", "blocklist"):
-            disk.cache().store(kind, "x", b"x" * 4 * 2**20)
+            disk.store(b"x" * 4 * 2**20, kind)
         assert disk.load() is None and "at most" in disk.lines[0]
         assert len(disk.load("blocklist")) == 4 * 2**20
 
-    def test_another_format_is_a_miss(self, disk, monkeypatch):
-        with monkeypatch.context() as patched:
-            patched.setattr(wr, "CACHE_FORMAT", "walsh-research-cache/1")
-            disk.cache().store("robots", "x", PLAIN)
-        assert disk.load() is None and len(disk.lines) == 1
-
-    @pytest.mark.parametrize("payload", HOSTILE_PICKLES.values(), ids=HOSTILE_PICKLES)
-    def test_a_hostile_pickle_is_a_miss(self, disk, payload):
-        disk.cache().store("robots", "x", PLAIN)
+    @given_rows("payload", *HOSTILE_PICKLES)
+    def test_a_hostile_pickle_is_a_miss_and_runs_no_code(self, disk, payload, monkeypatch):
+        disk.store(PLAIN)
         disk.file().write_bytes(entry(payload))
-        if payload[2:3] == b"]":  # deep lists are plain data, and harmless
-            assert isinstance(disk.load(), list)
-        else:
-            assert disk.load() is None and len(disk.lines) == 1
-
-    @pytest.mark.parametrize("protocol", range(5))
-    def test_reading_runs_no_code(self, disk, tmp_path, protocol):
-        disk.cache().store("robots", "x", PLAIN)
-        mark = tmp_path / "mark"
-        disk.file().write_bytes(entry(pickle.dumps(Touch(str(mark)), protocol)))
-        assert disk.load() is None and not mark.exists()
-
-    def test_the_digest_is_checked_before_a_byte_is_unpickled(self, disk, monkeypatch):
-        disk.cache().store("robots", "x", PLAIN)
-        disk.file().write_bytes(b"\0" * 32 + pickle.dumps(PLAIN))
-        monkeypatch.setattr(wr, "PlainUnpickler", None)
-        assert disk.load() is None and "damaged" in disk.lines[0]
+        monkeypatch.chdir(disk.folder)
+        assert disk.load() is None and len(disk.lines) == 1 and not Path("mark").exists()
 
     @POSIX
     def test_a_folder_that_others_can_write_is_not_used(self, disk):
-        disk.cache().store("robots", "x", 1)
+        disk.store(1)
         disk.folder.chmod(0o777)
         cache = disk.cache()
         assert cache.load("robots", "x") is None and cache.exists("robots", "x")
@@ -4387,62 +4340,56 @@ class TestR11:
         disk.folder.chmod(0o700)
         assert disk.load() == 1 and len(disk.lines) == 1
 
-    @pytest.mark.parametrize("place", ["a file", "below a file", "a NUL", "too long"])
+    @given("place", "file", "file/x", "a\0b", "x" * 300)
     def test_a_folder_that_cannot_be_is_one_warning(self, tmp_path, place):
         (tmp_path / "file").write_text("")
-        disk = Disk(tmp_path / {"a NUL": "a\0b", "too long": "x" * 300}.get(place, "file"))
-        if place == "below a file":
-            disk.folder /= "x"
+        disk = Disk(tmp_path / place)
         cache = disk.cache()
         for name in "xyz":
             assert cache.load("robots", name) is None
-            assert cache.exists("robots", name) is (place == "too long")  # where nobody can tell
+            assert cache.exists("robots", name) is (len(place) == 300)  # where nobody can tell
             assert not cache.store("robots", name, PLAIN) and cache.load("robots", name) == PLAIN
         assert cache.exists("robots", "x") and cache.lock("a") is not None
         cache.sweep()
         [line] = disk.lines
         assert line.isprintable() and "kept for this run" in line
 
-    @pytest.mark.parametrize("code", ["EROFS", "ENOSPC", "EIO", "EMFILE", "EACCES", "EDQUOT"])
+    @given("code", errno.EROFS, errno.EACCES)
     @pytest.mark.parametrize(
         "call", "open mkdir stat lstat fsync replace rename unlink utime scandir".split()
     )
     def test_a_failing_system_call_costs_the_cache_not_the_run(self, disk, monkeypatch, call, code):
-        held = disk.cache()
-        held.store("robots", "old", 1)
-
-        failing = raising(OSError(getattr(errno, code), os.strerror(getattr(errno, code))))
+        disk.store(1)
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
         with monkeypatch.context() as patched:
-            patched.setattr(os, call, failing)
+            patched.setattr(os, call, raising(OSError(code, os.strerror(code))))
             cache = disk.cache()
-            cache.load("robots", "old")
+            cache.load("robots", "x")
             for kind in ("robots", "blocklist"):
                 # R3b: else a sick disk would look like the first fetch of the blocklist.
-                assert cache.exists(kind, "x") is (call == "lstat")
-                cache.store(kind, "x", PLAIN)
-                assert cache.load(kind, "x") == (None if call == "lstat" else PLAIN)
-                assert cache.exists(kind, "x")
+                assert cache.exists(kind, "y") is (call == "lstat")
+                cache.store(kind, "y", PLAIN)
+                assert cache.load(kind, "y") == (None if call == "lstat" else PLAIN)
+                assert cache.exists(kind, "y")
             cache.lock("a").release()
             cache.sweep()
             assert len(disk.lines) <= 1
         assert cache.store("robots", "x", 2) and cache.load("robots", "x") == 2 == disk.load()
 
-    @pytest.mark.parametrize("kind, found", [("source", "new"), ("pace", "old")])
+    @given("kind, found", ("source", "new"), ("pace", "old"))
     def test_what_the_disk_did_not_take_beats_what_it_says(self, disk, monkeypatch, kind, found):
         """Of a host's pace the limiter remembers its own, so that others' stays visible."""
         cache = disk.cache()
         cache.store(kind, "a", "old")
-        monkeypatch.setattr(os, "replace", lambda *paths: os.open("", 0))
+        monkeypatch.setattr(os, "replace", disk_full)
         assert not cache.store(kind, "a", "new")
         assert cache.load(kind, "a") == found and disk.load(kind, "a") == "old"
         assert disk.files("tmp") == [] and len(disk.lines) == 1
 
     def test_without_a_folder_it_works_in_memory(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        lines = []
+        lines, value = [], {"list": [1]}
         cache = wr.Cache(None, lines.append, time.time)
-        value = {"list": [1]}
         assert not cache.exists("robots", "x") and not cache.store("robots", "x", value)
         value["list"].append(2)
         assert cache.load("robots", "x") == {"list": [1]} and cache.exists("robots", "x")
@@ -4454,20 +4401,19 @@ class TestR11:
 
     def test_robots_bodies_in_memory_are_bounded(self):
         cache = wr.Cache(None, print, time.time)
-        for number in [*range(50), 49, 49]:
-            cache.store("robots", str(number), bytes(2**21))
+        for number in [*range(5), 4, 4]:
+            cache.store("robots", str(number), bytes(2**24))
             cache.store("source", str(number), 1.0)
-        kept = [number for number in range(50) if cache.load("robots", str(number))]
-        assert kept == list(range(19, 50)), "64 MiB hold 31 of 2 MiB and their names"
-        assert all(cache.load("source", str(number)) for number in range(50))
+        kept = [number for number in range(5) if cache.load("robots", str(number))]
+        assert kept == [2, 3, 4], "64 MiB hold three of 16 MiB and their names"
+        assert cache.load("source", "0") == 1.0
 
     def test_the_blocklist_and_its_schema_outlive_a_power_cut(self, disk, monkeypatch):
-        calls = []
-        replace, sync = os.replace, os.fsync
+        calls, replace, sync = [], os.replace, os.fsync
         monkeypatch.setattr(os, "replace", lambda *a: calls.append("replace") or replace(*a))
         monkeypatch.setattr(os, "fsync", lambda fd: calls.append("sync") or sync(fd))
         for kind in ("blocklist", "schema", "robots"):
-            disk.cache().store(kind, "x", PLAIN)
+            disk.store(PLAIN, kind)
         assert calls == ["sync", "replace", "sync", "replace", "replace"]
 
     def test_a_rename_onto_an_open_file_is_tried_again(self, disk, monkeypatch):
@@ -4480,37 +4426,16 @@ class TestR11:
 
         monkeypatch.setattr(time, "sleep", pauses.append)
         monkeypatch.setattr(os, "replace", busy)
-        assert disk.cache().store("robots", "x", PLAIN) and disk.load() == PLAIN
-        assert len(pauses) == 3 and sum(pauses) < 1
+        assert disk.store(PLAIN) and disk.load() == PLAIN and len(pauses) == 3
 
     @POSIX
-    @pytest.mark.parametrize("call", ["fsync", "utime", "replace"])
-    def test_a_killed_writer_leaves_the_old_entry_or_the_new(self, disk, call):
-        disk.cache().store("blocklist", "x", "old")
-        child = disk.child(
-            "setattr(os, sys.argv[2], lambda *a: os.kill(os.getpid(), signal.SIGKILL))\n"
-            "cache.store('blocklist', 'x', 'new' * 99999)",
-            call,
-        )
+    def test_a_killed_writer_leaves_the_old_entry(self, disk):
+        disk.store("old")
+        die = "os.utime = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+        child = disk.child(die + "cache.store('robots', 'x', 'new' * 99999)")
         child.communicate(timeout=60)
         assert child.returncode == -signal.SIGKILL
-        assert disk.load("blocklist") == "old" and disk.lines == []
-        assert all(file.name.startswith("tmp-") for file in set(disk.files()) - {disk.file("b*")})
-
-    def test_writers_beside_each_other_leave_a_whole_entry(self, disk):
-        def write(letter):
-            for _ in range(10):
-                disk.cache().store("robots", "x", letter * 300_000)
-
-        threads = [threading.Thread(target=write, args=(letter,)) for letter in "abcd"]
-        for thread in threads:
-            thread.start()
-        for _ in range(30):
-            found = disk.load()
-            assert found is None or found == found[0] * 300_000
-        for thread in threads:
-            thread.join(60)
-        assert disk.lines == [] and disk.files("tmp") == []
+        assert disk.load() == "old" and disk.lines == []
 
     # --- Locks -----------------------------------------------------------
 
@@ -4518,79 +4443,48 @@ class TestR11:
         cache = disk.cache()
         with cache.lock("a") as lock:
             assert cache.lock("a") is None and disk.cache().lock("a") is None
-            found = []
-            thread = threading.Thread(target=lambda: found.append(disk.cache().lock("a")))
-            thread.start()
-            thread.join(60)
-            assert found == [None]
-            other = cache.lock("b")
-            other.release()
-        lock.release()
+            cache.lock("b").release()
         with cache.lock("a") as again:
             lock.release()  # of one that ended, and twice
             assert again and cache.lock("a") is None
         assert disk.lines == []
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="a child shares no open file")
-    def test_a_child_that_has_run_no_program_yet_holds_no_lock(self, disk):
+    def test_a_forked_child_does_not_keep_a_lock_that_is_released(self, disk):
         lock = disk.cache().lock("a")
         ours, childs = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(childs)
-            os.read(ours, 1)  # the end of its parent's hand, at the latest
+            os.read(ours, 1)  # until its parent closes the pipe, or ends
             os._exit(0)
-        try:
-            lock.release()
-            with disk.cache().lock("a") as again:
-                assert again
-        finally:
-            os.close(ours)
+        lock.release()
+        with disk.cache().lock("a") or suppress() as again:
             os.close(childs)
             os.waitpid(child, 0)
+        assert again
 
     @POSIX
     def test_a_dead_process_holds_no_lock(self, disk):
         child = disk.child("lock = cache.lock('a'); print(bool(lock), flush=True); time.sleep(99)")
-        try:
-            assert child.stdout.readline() == "True\n"
-            assert disk.cache().lock("a") is None
-        finally:
-            child.kill()
-            child.communicate(timeout=60)
-        with disk.cache().lock("a") as lock:
-            assert lock is not None
+        assert child.stdout.readline() == b"True\n"
+        assert disk.cache().lock("a") is None
+        child.kill()
+        child.communicate(timeout=60)
+        disk.cache().lock("a").release()
 
     def test_lock_files_do_not_pile_up(self, disk):
-        for number in range(300):
+        for number in range(20):
             disk.cache().lock(f"host{number}.test").release()
-        files = [file.name for file in disk.folder.iterdir()]
-        assert all(re.fullmatch("lock-[0-9a-f]{3}", name) for name in files)
-
-    @POSIX
-    def test_a_fifo_in_the_place_of_a_lock_is_a_warning(self, disk):
-        disk.cache().lock("a").release()
-        [file] = disk.folder.iterdir()
-        file.unlink()
-        os.mkfifo(file)
-        assert disk.cache().lock("a") and len(disk.lines) == 1
-
-    @POSIX
-    def test_a_platform_that_knows_no_users_has_a_cache(self, disk, monkeypatch):
-        monkeypatch.delattr(os, "geteuid")
-        assert disk.cache().store("robots", "x", PLAIN) and disk.load() == PLAIN
-        assert disk.lines == []
+        assert all(re.fullmatch("lock-[0-9a-f]{3}", file.name) for file in disk.folder.iterdir())
 
     @POSIX
     def test_a_disk_without_locks_is_a_warning(self, disk, monkeypatch):
         import fcntl
 
         monkeypatch.setattr(fcntl, "flock", raising(OSError(errno.ENOLCK, "no locks")))
-        cache = disk.cache()
-        first, second = cache.lock("a"), cache.lock("a")
-        assert first and second and len(disk.lines) == 1
-        first.release()
-        second.release()
+        with disk.cache().lock("a"), disk.cache().lock("a"):
+            assert len(disk.lines) == 1
 
     # --- Sweeping --------------------------------------------------------
 
@@ -4606,31 +4500,11 @@ class TestR11:
         ("robots", -5000, True),
     )
     def test_old_entries_are_swept_by_kind(self, disk, kind, days, stays):
-        disk.cache().store(kind, "x", PLAIN)
+        disk.store(PLAIN, kind)
         disk.now += days * DAY
-        self.sweep_twice(disk)
+        disk.sweep_twice()
         assert bool(disk.files(kind)) is stays
         assert (disk.load(kind) == PLAIN) is stays and disk.lines == []
-
-    def test_what_is_written_again_stays(self, disk):
-        for _ in range(4):
-            disk.cache().store("robots", "x", 1)
-            disk.now += 50 * DAY
-            self.sweep_twice(disk)
-        assert disk.load() == 1
-
-    def test_one_pass_under_a_wrong_clock_deletes_nothing(self, disk):
-        """An entry has outlived its kind by the last pass's clock and by the present one."""
-        self.sweep_twice(disk)
-        disk.cache().store("pace", "x", 1)
-        for days in (500, 1, 500):
-            disk.now += days * DAY
-            disk.cache().sweep()
-            disk.now -= days * DAY
-        assert disk.load("pace") == 1
-        disk.now += 500 * DAY
-        self.sweep_twice(disk)
-        assert not disk.files("pace")
 
     def test_one_run_in_the_future_ends_no_hold_and_opens_no_site(self, world):
         world.web.update({A: answer(status=503, retry_after=40 * 86400), B: "x"})
@@ -4646,64 +4520,34 @@ class TestR11:
                 assert final(bot.fetch(B)) == ("denied", "R2")
         assert world.asked().count(A) == 1
 
-    @staticmethod
-    def sweep_twice(disk):
-        """Two passes a day apart: the second deletes what was old at the first."""
-        disk.cache().sweep()
-        disk.now += DAY + 1
-        disk.cache().sweep()
-
     def test_a_pass_is_made_once_a_day_by_all_processes(self, disk):
         disk.cache().sweep()
-        self.put_old_entry(disk)
-        disk.now += DAY - 60
-        disk.cache().sweep()
-        assert disk.files("robots")
-        disk.now += 120
-        disk.cache().sweep()
-        assert not disk.files("robots")
-        disk.now -= 3 * DAY  # the clock was ahead: the last pass lies in the future
-        self.put_old_entry(disk)
-        disk.cache().sweep()
-        assert not disk.files("robots")
-
-    @staticmethod
-    def put_old_entry(disk):
-        disk.cache().store("robots", "x", 1)
-        os.utime(disk.file(), (NOW - 100 * DAY, NOW - 100 * DAY))
+        for days, is_swept in ((0.99, False), (0.02, True), (-3, True)):  # -3: it was ahead before
+            disk.store(1)
+            os.utime(disk.file(), (NOW - 100 * DAY, NOW - 100 * DAY))
+            disk.now += days * DAY
+            disk.cache().sweep()
+            assert (disk.files("robots") == []) is is_swept
 
     def test_nothing_of_others_is_swept_and_no_lock_that_is_held(self, disk):
-        cache = disk.cache()
         kept = ["notes.txt", "x.pickle", "robots-1.pickle", "robots-" + "0" * 32 + ".pickle.bak"]
-        with cache.lock("a"):
-            for name in kept:
+        scratch = f"tmp-{'0' * 32}.pickle"  # of a process that was killed
+        with disk.cache().lock("a"):
+            for name in (*kept, scratch):
                 (disk.folder / name).write_text("mine")
-            scratch = disk.folder / f"tmp-{'0' * 32}.pickle"
-            scratch.write_text("of a process that was killed")
-            for file in disk.folder.iterdir():
-                os.utime(file, (NOW - 2 * DAY, NOW - 2 * DAY))
-            self.sweep_twice(disk)
+                os.utime(disk.folder / name, (NOW - 2 * DAY, NOW - 2 * DAY))
+            disk.sweep_twice()
             assert disk.cache().lock("a") is None
-        assert not scratch.exists() and all((disk.folder / name).exists() for name in kept)
-
-    @pytest.mark.parametrize("now", [-1e10, 0.0, 1e300, math.inf, -math.inf, math.nan])
-    def test_a_clock_beyond_reason_costs_no_entry_to_this_process(self, disk, now):
-        disk.now = now
-        cache = disk.cache()
-        cache.store("blocklist", "x", PLAIN)
-        cache.sweep()
-        assert cache.load("blocklist", "x") == PLAIN
+        assert {*kept} < {file.name for file in disk.folder.iterdir()} - {scratch}
+        assert not (disk.folder / scratch).exists()
 
     @given(
         "environ, platform, expected",
-        ({"HOME": "/h"}, "linux", "/h/.cache/walsh-research"),
-        ({"HOME": "/"}, "linux", "/.cache/walsh-research"),
+        ({"HOME": "/", "XDG_CACHE_HOME": ""}, "linux", "/.cache/walsh-research"),
         ({"HOME": "/h", "XDG_CACHE_HOME": "/c/"}, "freebsd13", "/c/walsh-research"),
-        ({"HOME": "/h", "XDG_CACHE_HOME": "rel"}, "linux", "/h/.cache/walsh-research"),
         ({"HOME": "/h"}, "darwin", "/h/Library/Caches/walsh-research"),
         ({"LOCALAPPDATA": "C:\\u\\", "HOME": "/h"}, "win32", "C:\\u\\walsh-research"),
         ({"WALSH_RESEARCH_CACHE": "rel/w", "HOME": "/h"}, "linux", "rel/w"),
-        ({"HOME": "rel"}, "linux", None),
         ({}, "linux", None),
     )
     def test_the_folder_is_the_platforms(self, environ, platform, expected):
@@ -7719,21 +7563,14 @@ CCt5vEs52kRvNZ1tZXYHMdVLJI7PMFk=
 
 
 @pytest.fixture
-def tls(tmp_path):
-    """The context of a server with a certificate for door.test and 127.0.0.1."""
-    path = tmp_path / "server.pem"
-    path.write_text(TLS_SERVER)
+def tls(tmp_path, monkeypatch):
+    """The context of a server for door.test and 127.0.0.1; its authority is trusted."""
+    (tmp_path / "authority.pem").write_text(TLS_AUTHORITY)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    (tmp_path / "server.pem").write_text(TLS_SERVER)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(str(path))
+    context.load_cert_chain(str(tmp_path / "server.pem"))
     return context
-
-
-@pytest.fixture
-def authority(tmp_path, monkeypatch):
-    """The authority of that certificate is trusted."""
-    path = tmp_path / "authority.pem"
-    path.write_text(TLS_AUTHORITY)
-    monkeypatch.setenv("SSL_CERT_FILE", str(path))
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -7778,7 +7615,7 @@ def then_reset(sent):
     return script
 
 
-class Player(socketserver.TCPServer):
+class Player(socketserver.ThreadingTCPServer):
     """A raw server on loopback. A script is the bytes of an answer, or a function that talks.
 
     `asked` has the heads of requests, in a list for each connection. With `closes` a connection
@@ -7790,7 +7627,7 @@ class Player(socketserver.TCPServer):
         self.script, self.tls, self.closes = script, tls, closes
         self.scripts, self.asked, self.names, self.overlaps = {}, [], [], 0
         self.is_over, self.has_asked = threading.Event(), threading.Event()
-        self.threads, self.connections = [], []
+        self.connections, self.ended = [], []
         self.port = self.server_address[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/"
         if tls is not None:
@@ -7803,27 +7640,20 @@ class Player(socketserver.TCPServer):
     def __exit__(self, *trouble):
         self.is_over.set()
         self.shutdown()
-        self.server_close()
         for connection in self.connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for thread in self.threads:
-            thread.join(10)
+        self.server_close()
 
-    def process_request(self, connection, address):
-        connection.settimeout(10)
-        self.asked.append([])
+    def finish_request(self, connection, address):
+        self.overlaps += not all(ended.wait(0.2) for ended in self.ended)
+        asked, ended = [], threading.Event()
+        self.asked.append(asked)
+        self.ended.append(ended)
         self.connections.append(connection)
-        arguments = connection, self.asked[-1], self.threads[-1:]
-        self.threads.append(threading.Thread(target=self.serve, args=arguments, daemon=True))
-        self.threads[-1].start()
-
-    def serve(self, connection, asked, earlier):
-        for thread in earlier:
-            thread.join(0.2)
-            self.overlaps += thread.is_alive()
+        connection.settimeout(10)
         with suppress(OSError), ExitStack() as stack:
-            stack.enter_context(connection)
+            stack.callback(ended.set)
             if self.tls is not None:
                 connection = self.tls.wrap_socket(connection, server_side=True)
                 stack.enter_context(connection)
@@ -7854,11 +7684,6 @@ class Player(socketserver.TCPServer):
     def paths(self):
         return [[line.split()[1] for line in lines] for lines in self.lines()]
 
-    def has_closed(self, number, seconds=5):
-        """Whether the client closed that connection in time."""
-        self.threads[number].join(seconds)
-        return not self.threads[number].is_alive()
-
 
 def says_hello(url, by=None):
     return send(url, by).body == b"hello"
@@ -7878,7 +7703,6 @@ def hasty_bot(player, **options):
     return wr.Bot(None, clock=wr.VirtualClock(NOW), warn=print, **options)
 
 
-RANDOM_GZIP = gzip.compress(random.Random(0).getrandbits(480000).to_bytes(60000, "big"))
 HEL, LO = gzip.compress(b"hel"), gzip.compress(b"lo")
 
 READ = [  # name, bytes on the wire that say hello; the server closes behind them
@@ -7892,7 +7716,6 @@ READ = [  # name, bytes on the wire that say hello; the server closes behind the
     ("deflate", whole(zlib.compress(b"hello"), b"Content-Encoding: deflate")),
     ("a charset for a coding", whole(b"hello", b"Content-Encoding: utf-8")),
     ("one of two, a blank", whole(HEL + LO, b"Content-Encoding \t: None, gzip")),
-    ("a second status line", OK + HELLO),
     ("lines that go on", OK + b" more\r\nA: b\r\n \r\n" + HELLO[17:]),
 ]
 
@@ -7904,7 +7727,6 @@ UNCLEAR = "the end of the body is unclear: Transfer-Encoding"
 FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, or why it has none
     ("a length thrice", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
     ("identity and a length", b"Transfer-Encoding: Identity\r\nContent-Length: 4", b"hell"),
-    ("zero twice", b"Content-Length: 0, 0", b""),
     ("no colon", b"Words", b"hello"),
     ("two lengths, one of them zero", b"Content-Length: 0\r\nContent-Length: 5", UNCLEAR),
     ("an empty length", b"Content-Length:", UNCLEAR),
@@ -7912,7 +7734,6 @@ FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, o
     ("a length of 5,000 digits", b"Content-Length: " + b"9" * 5000, UNCLEAR),
     ("a length cut in two", b"Content- Length: 5", UNCLEAR),
     ("a framing with a blank", b"Transfer-Encoding\t: chunked", UNCLEAR),
-    ("a bare CR", b"X: a\rContent-Length: 0", UNCLEAR),
     ("gzip, chunked", b"Transfer-Encoding: gzip, chunked", UNCLEAR),
     ("chunked twice", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", UNCLEAR),
 ]
@@ -7921,17 +7742,15 @@ CODINGS = "br zstd compress X-Compress dcb dcz gzip,gzip br,none,gzip".split()
 
 TORN = [  # name, bytes on the wire, what the reason says; the server closes behind them
     ("nothing", b"", EARLY),
-    ("half a header", OK + b"Content-Len", EARLY),
     ("101", b"HTTP/1.1 101 Switching\r\n\r\n\0\n", STATUS),
     ("HTTP/0.9", b"<html>hello</html>\n", STATUS),
     ("no size of a chunk", CHUNKED + b"xyz\r\nhello\r\n0\r\n\r\n", "body: "),
     ("no last chunk", CHUNKED + b"5\r\nhello\r\n", EARLY),
     ("half the trailers", CHUNKED + b"0\r\nA: b\r\n", EARLY),
     ("a short body", OK + b"Content-Length: 9\r\n\r\nhello", EARLY),
-    ("a header of 70,000 bytes", OK + b"A: " + b"b" * 70000 + b"\r\n\r\n", "65536 bytes"),
     ("200 headers", OK + b"a: b\r\n" * 200 + b"\r\n", "100 headers"),
     ("a wrong sum", whole(HEL[:-8] + bytes(8), GZIP), "broken gzip"),
-    ("a cut second gzip", whole((HEL + RANDOM_GZIP)[:30000], GZIP), "ends early"),
+    ("a cut second gzip", whole((HEL + LO)[:-1], GZIP), "ends early"),
     ("words behind a gzip", whole(HEL + bytes(9) + b"words", GZIP), "broken gzip"),
     ("NULs before a gzip", whole(bytes(9) + HEL, GZIP), "broken gzip"),
     *[(name, whole(b"x", b"Content-Encoding: %b" % name.encode()), FOREIGN) for name in CODINGS],
@@ -7978,38 +7797,12 @@ FORK = """if True:
         print(os.waitpid(child, 0)[1], transport.send(request).body.decode())
 """
 
-CACHED = """if True:
-    import sys, walsh_research as wr
-    with wr.Bot(sys.argv[1], origin=sys.argv[2], allow_private=True) as bot:
-        decision = bot.may_fetch(sys.argv[2] + "/page", wait=False)
-    print(bool(decision), *sorted({"http.client", "ssl", "json"} & set(sys.modules)))
-"""
-
+CREDENTIALS = "Proxy-Authorization: Basic dXMgZXI6cEBzcw=="
 BAD_PROXIES = [
     "socks5://user:secret@127.0.0.1:1", "https://user:secret@127.0.0.1:1", "http://user:secret@",
     "http://user:secret@127.0.0.1:port", "http://user:secret@127.0.0.1:99999", " ",
     "http://user:sec/ret@127.0.0.1:1", "user:sec?ret@127.0.0.1:1", "http://127.0.0.1:1/path",
 ]  # fmt: skip
-
-
-def tunnel(port):
-    """The script of a proxy that connects to a port here."""
-
-    def pump(source, drain):
-        with suppress(OSError):
-            for piece in iter(lambda: source.recv(65536), b""):
-                drain.sendall(piece)
-            drain.shutdown(socket.SHUT_WR)
-
-    def script(connection, player):
-        connection.sendall(b"HTTP/1.1 200 Connected\r\nX: y\r\n\r\n")
-        with socket.create_connection(("127.0.0.1", port), 10) as onward:
-            back = threading.Thread(target=pump, args=(onward, connection), daemon=True)
-            back.start()
-            pump(connection, onward)
-            back.join(10)
-
-    return script
 
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone has this")
@@ -8133,22 +7926,22 @@ class TestTransport:
         lines = [f"GET {path} HTTP/1.1", host, "Connection: keep-alive", "Accept-Encoding: gzip"]
         assert player.asked[0][0].split("\r\n") == [*lines, "X-Y: z", "", ""]
 
-    @given("value", "a\r\nB: c", "a\nB: c")
-    def test_no_header_begins_another(self, value):
+    def test_no_header_begins_another(self):
         left = []
         with Player() as player:
-            assert trouble(player.url, headers={"X": value}, departed=lambda: left.append(1)).final
-        assert player.lines() == left == []
+            error = trouble(player.url, headers={"X": "a\nB: c"}, departed=lambda: left.append(1))
+        assert error.final and player.lines() == left == []
 
     def test_departed_is_called_once_when_the_request_has_left(self):
         def script(connection, player):
-            connection.sendall(HELLO if has_departed.wait(5) else b"")
+            while not calls:
+                time.sleep(0.01)
+            connection.sendall(HELLO)
 
-        calls, has_departed = [], threading.Event()
+        calls = []
         with Player(script) as player:
-            hooks = [player.has_asked.wait, calls.append, has_departed.set]
-            send(player.url, departed=lambda: [hooks[0](5), hooks[1](1), hooks[2]()])
-        assert calls == [1]
+            send(player.url, departed=lambda: calls.append(player.has_asked.wait(5)))
+        assert calls == [True]
 
     def test_a_request_that_broke_off_while_it_was_written_has_left(self, monkeypatch):
         calls, broken = [], raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))
@@ -8185,16 +7978,16 @@ class TestTransport:
 
     @given(
         "answer, wanted",
-        (socket.gaierror(socket.EAI_NONAME, "unknown"), "gone.test does not exist"),
-        ([], "gone.test does not exist"),
-        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), "gone.test: Temporary failure"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "name: gone.test does not exist"),
+        ([], "name: gone.test does not exist"),
+        (socket.gaierror(socket.EAI_AGAIN, "Failure"), "name: gone.test: Failure"),
     )
     def test_a_name_that_cannot_be_looked_up_is_final_for_a_minute(self, answer, wanted, names):
         names["gone.test"] = answer
         door = transport()
         for _ in range(2):
             error = trouble("http://gone.test/", door)
-            assert (error.final, error.refused, error.reason) == (True, False, f"name: {wanted}")
+            assert (error.final, error.refused, error.reason) == (True, False, wanted)
         assert names["asked"] == ["gone.test"]
 
     def test_where_no_name_can_be_looked_up_there_seems_to_be_no_network(self, names):
@@ -8246,24 +8039,22 @@ class TestTransport:
     # --- TLS ---
 
     @given("has_threads", True, False)
-    def test_threads_look_up_names_and_load_certificates_where_there_are_any(
-        self, tls, names, authority, monkeypatch, has_threads
+    def test_a_thread_loads_certificates_while_the_connection_is_made(
+        self, tls, monkeypatch, has_threads
     ):
-        make, by = ssl.create_default_context, []
-        names["door.test"] = lambda: by.append(threading.get_ident()) or ["127.0.0.1"]
-        noted = lambda: by.append(threading.get_ident()) or make()
-        monkeypatch.setattr(ssl, "create_default_context", noted)
+        make, by, me = ssl.create_default_context, [], threading.get_ident()
+        monkeypatch.setattr(
+            ssl, "create_default_context", lambda: by.append(threading.get_ident()) or make()
+        )
         if not has_threads:
             monkeypatch.setattr(wr._thread, "start_new_thread", no_thread)
         door = transport()
-        with Player(tls=tls) as player:
-            assert says_hello(f"https://door.test:{player.port}/", door)
-            assert says_hello(player.url, door)
-        assert [me == threading.get_ident() for me in by] == [not has_threads] * 2
-        assert player.names == ["door.test", None]
+        with Player(tls=tls, closes=True) as player:
+            assert says_hello(player.url, door) and says_hello(player.url, door)
+        assert len(by) == 1 and (by == [me]) is not has_threads
 
     def test_a_certificate_for_another_name_or_of_a_stranger_is_final(
-        self, tls, names, authority, monkeypatch
+        self, tls, names, monkeypatch
     ):
         names["wrong.test"] = ["127.0.0.1"]
         with Player(tls=tls) as player:
@@ -8274,7 +8065,7 @@ class TestTransport:
         assert unknown.final and "SSL_CERT_FILE" in unknown.reason and player.lines() == []
 
     @given("says_goodbye", True, False)
-    def test_a_bare_end_of_TLS_is_no_end_of_a_body(self, says_goodbye, tls, authority):
+    def test_a_bare_end_of_TLS_is_no_end_of_a_body(self, says_goodbye, tls):
         def script(connection, player):
             connection.sendall(OK + b"\r\nhello")
             if says_goodbye:
@@ -8288,32 +8079,36 @@ class TestTransport:
 
     # --- Proxies ---
 
-    CREDENTIALS = "\r\nProxy-Authorization: Basic dXMgZXI6cEBzcw==\r\n"
-
     def test_http_goes_through_a_proxy_in_absolute_form(self, names):
         with Player() as proxy:
             setting = f"http://us%20er:p%40ss@127.0.0.1:{proxy.port}/"
             door = transport(allow_private=False, proxies={"http": setting})
             door.resolve("http://target.test:8080/a?b", 10.0)
             assert says_hello("http://target.test:8080/a?b", door)
-        assert proxy.lines() == [["GET http://target.test:8080/a?b HTTP/1.1"]]
-        assert "\r\nHost: target.test:8080\r\n" in proxy.asked[0][0]
-        assert self.CREDENTIALS in proxy.asked[0][0] and names["asked"] == []
+        line, *headers = proxy.asked[0][0].split("\r\n")
+        assert line == "GET http://target.test:8080/a?b HTTP/1.1"
+        assert {"Host: target.test:8080", CREDENTIALS} < set(headers) and names["asked"] == []
 
-    def test_https_goes_through_a_proxy_by_connect(self, tls, authority):
-        calls = []
-        with Player(tls=tls) as site, Player(tunnel(site.port)) as proxy:
+    def test_https_goes_through_a_proxy_by_connect(self, tls):
+        def script(connection, player):  # which is the site, too
+            connection.sendall(b"HTTP/1.1 200 Connected\r\nX: y\r\n\r\n")
+            with tls.wrap_socket(connection, server_side=True) as secured:
+                while player.answer(secured, player.asked[0]):
+                    pass
+
+        left, named = [], []
+        tls.sni_callback = lambda connection, name, context: named.append(name)
+        with Player() as proxy, wr.CONNECTION.call():
+            proxy.scripts["door.test:443"] = script
             setting = f"us%20er:p%40ss@127.0.0.1:{proxy.port}"
             door = transport(allow_private=False, proxies={"https": setting})
-            with wr.CONNECTION.call():
-                for _ in range(2):
-                    url = f"https://door.test:{site.port}/s"
-                    assert send(url, door, departed=lambda: calls.append(1)).body == b"hello"
-        assert proxy.lines() == [[f"CONNECT door.test:{site.port} HTTP/1.1"]]
-        assert f"\r\nUser-Agent: {wr.USER_AGENT}\r\n" in proxy.asked[0][0]  # R1
-        assert self.CREDENTIALS in proxy.asked[0][0]
-        assert site.lines() == [["GET /s HTTP/1.1"] * 2] and calls == [1, 1]
-        assert "Proxy" not in site.asked[0][0] and site.names == ["door.test"]
+            for _ in range(2):
+                answer = send("https://door.test/s", door, departed=lambda: left.append(1))
+                assert answer.body == b"hello"
+        assert proxy.paths() == [["door.test:443", "/s", "/s"]] and left == [1, 1]
+        connect, request, _ = proxy.asked[0]
+        assert {f"User-Agent: {wr.USER_AGENT}", CREDENTIALS} < set(connect.split("\r\n"))  # R1
+        assert "Proxy" not in request and named == ["door.test"]
 
     @given(
         "said, wanted, is_final",
@@ -8390,15 +8185,12 @@ class TestTransport:
         names["a.test"] = names["b.test"] = ["127.0.0.1"]
         door = transport()
         with Player() as player, Player() as other, wr.CONNECTION.call():
-            first = second = f"http://a.test:{player.port}/"
-            if change == "host":
-                second = first.replace("a.test", "b.test")
-            if change == "port":
-                second = first.replace(str(player.port), str(other.port))
-            send(first, door)
-            send(second, transport() if change == "transport" else door)
-            send(first, door)
-        assert len(player.paths()) + len(other.paths()) == 3
+            host = "b.test" if change == "host" else "a.test"
+            port = other.port if change == "port" else player.port
+            send(f"http://a.test:{player.port}/", door)
+            send(f"http://{host}:{port}/", transport() if change == "transport" else door)
+            send(f"http://a.test:{player.port}/", door)
+        assert len(player.asked + other.asked) == 3
         assert player.overlaps + other.overlaps == 0
 
     @given_rows(
@@ -8438,28 +8230,27 @@ class TestTransport:
             door = transport()
             with wr.CONNECTION.call():
                 with wr.CONNECTION.call():
-                    send(player.url + "1", door)
-                send(player.url + "2", door)
-            assert player.has_closed(0)
-            send(player.url + "3", door)  # outside of any call
-            assert player.has_closed(1)
-        assert player.paths() == [["/1", "/2"], ["/3"]]
+                    send(player.url, door)
+                send(player.url, door)
+            assert player.ended[0].wait(5)
+            send(player.url, door)  # outside of any call
+            assert player.ended[1].wait(5)
+        assert player.paths() == [["/", "/"], ["/"]]
 
     @given("seconds, is_kept", (14.0, True), (16.0, False))
     def test_a_connection_is_closed_before_a_longer_pause(self, seconds, is_kept):
         with Player() as player, wr.CONNECTION.call():
             send(player.url)
             wr.CONNECTION.rest(seconds)
-            assert player.has_closed(0, 0.1 if is_kept else 5) is not is_kept
+            assert player.ended[0].wait(0.1 if is_kept else 5) is not is_kept
 
     def test_a_call_of_a_bot_keeps_its_connection_and_closes_it(self):
-        missing = whole(b"none", status=b"404 Not Found")
-        with Player() as player:
-            player.scripts = {"/robots.txt": missing, LIST_PATH: missing}
-            bot = hasty_bot(player, max_wait=10)
+        with Player(whole(b"none", status=b"404 Not Found")) as player:
+            player.scripts["/page"] = HELLO
+            bot = hasty_bot(player)
             assert bot.fetch(player.url + "page").body == b"hello"
             assert player.paths() == [[LIST_PATH, "/robots.txt", "/page"]]
-            assert player.has_closed(0)
+            assert player.ended[0].wait(5)
 
     @LINUX
     def test_a_forked_child_closes_its_copy(self):
@@ -8469,7 +8260,7 @@ class TestTransport:
 
     @given_rows("sent, stage", *STAGES[:2])
     @pytest.mark.parametrize("is_tls", [False, True], ids=["http", "https"])
-    def test_abort_ends_the_exchange(self, sent, stage, is_tls, tls, authority):
+    def test_abort_ends_the_exchange(self, sent, stage, is_tls, tls):
         door = transport()
         with Player(tls=tls if is_tls else None) as player, wr.CONNECTION.call():
             player.scripts["/slow"] = then_silence(sent)
@@ -8493,11 +8284,6 @@ class TestTransport:
         with silent_address("127.0.0.1", 0) as port, aborting(door):
             error = trouble(f"http://127.0.0.1:{port}/", door)
         assert error.reason == "cancelled (connect)" and error.final
-
-    def test_a_decision_from_the_cache_loads_no_client(self, publisher, tmp_path, environment):
-        cache = tmp_path / "cache"
-        read_policies(cache, publisher)
-        assert python(CACHED, cache, publisher.origin) == ("True\n", "")
 
 
 # === 6. WEATHER ==============================================================
