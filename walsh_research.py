@@ -2980,7 +2980,7 @@ if TYPE_CHECKING:
 
 
 def cause_of(error: BaseException) -> str:
-    """An exception as one line, without error numbers and lines of C source."""
+    """The text of an exception as one line, without error numbers and lines of C source."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
@@ -3100,15 +3100,14 @@ class Exchange(io.RawIOBase):
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
-            # A retry does not help: a bad certificate, a body that does not fit into memory.
-            is_lasting = isinstance(error, (ValueError, MemoryError))
+            # ValueError: such as a bad certificate. MemoryError: the body is too large.
+            is_final = self.is_last_try or isinstance(error, (ValueError, MemoryError))
             reason = f"{self.stage}: {cause_of(error)}"
             if self.is_cancelled:
-                is_lasting = True
                 reason = f"cancelled ({self.stage})"
-            elif time.monotonic() >= self.ends_at and not is_lasting:
+            elif time.monotonic() >= self.ends_at and not is_final:
                 reason = f"no complete answer within {self.seconds:g} s ({self.stage}; timeout)"
-            raise TransportError(reason, self.is_last_try or is_lasting) from None
+            raise TransportError(reason, is_final or self.is_cancelled) from None
 
     def connect(self, addresses: Sequence[str], port: int) -> None:
         """Connect to the first address that answers. Raises OSError where none does."""
@@ -3129,8 +3128,8 @@ class Exchange(io.RawIOBase):
             self.connect(others, port)
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """Start TLS. A connection that ends without close_notify is an error (truncated body)."""
-        # The handshake follows the assignment, so that `abort` can reach the socket during it.
+        """Start TLS, under which a connection that ends without close_notify is an error."""
+        # The handshake begins after the assignment, so that `abort` can shut the socket down.
         self.socket = context.wrap_socket(
             self.socket,
             server_hostname=host.encode(),  # a str would load the IDNA codec
@@ -3197,7 +3196,7 @@ class Exchange(io.RawIOBase):
         if self.budget_bytes < 0:
             raise ConnectionError("the answer has more bytes on the wire than are accepted")
         if size == 0:
-            self.remaining_seconds()  # `abort` ends the connection too
+            self.remaining_seconds()  # raises after `abort`, which shuts the connection down
             if not self.may_end:
                 raise ConnectionError("connection closed before the end of the answer")
         return size
@@ -3517,7 +3516,6 @@ class HttpTransport:
 
         if self.tls_context is None:
             context = ssl.create_default_context()
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
             # Python 3.9 sets this option, so that OpenSSL 3 accepts an end without close_notify.
             context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
             self.tls_context = context
