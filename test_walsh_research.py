@@ -4430,8 +4430,6 @@ class TestR11:
         assert child.returncode == -signal.SIGKILL
         assert disk.load() == "old" and disk.lines == []
 
-    # --- Locks -----------------------------------------------------------
-
     def test_a_lock_excludes_everyone_until_it_is_released(self, disk):
         cache = disk.cache()
         with cache.lock("a") as lock:
@@ -4478,8 +4476,6 @@ class TestR11:
         monkeypatch.setattr(fcntl, "flock", raising(OSError(errno.ENOLCK, "no locks")))
         with disk.cache().lock("a"), disk.cache().lock("a"):
             assert len(disk.lines) == 1
-
-    # --- Sweeping --------------------------------------------------------
 
     @given(
         "kind, days, stays",
