@@ -3525,7 +3525,7 @@ class HttpTransport:
         """Send the request over the open connection, and read the head of the answer."""
         _, site, proxy = route
         plain_proxy = proxy if site.scheme == "http" else None
-        departed = request.departed
+        departed = request.departed  # for a plain proxy, called when its answer is known
         exchange.stage = "request"
         target = path_and_query(request.url)
         headers = {"Host": host_key(request.url), "Connection": "keep-alive"}
@@ -3533,7 +3533,8 @@ class HttpTransport:
             target = request.url  # RFC 9112 3.2.2
             headers.update(proxy_headers(plain_proxy))
         else:
-            exchange.departed, departed = departed, None
+            exchange.departed = departed
+            departed = None
         headers.update(request.headers)  # R1: the User-Agent is among them
         exchange.ask(request.method, target, headers)
         exchange.stage = "answer"
