@@ -7577,14 +7577,9 @@ def drip(first, again=b"0", seconds=0.02):
     return script
 
 
-def then_reset(sent):
-    def script(connection, player):
-        connection.sendall(sent)
-        time.sleep(0.02)  # a reset may overtake what was sent
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.close()
-
-    return script
+def reset(connection, player):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
 
 
 class Player(socketserver.ThreadingTCPServer):
@@ -7597,13 +7592,11 @@ class Player(socketserver.ThreadingTCPServer):
     def __init__(self, script=HELLO, tls=None, closes=False):
         super().__init__(("127.0.0.1", 0), None)
         self.script, self.tls, self.closes = script, tls, closes
-        self.scripts, self.asked, self.names, self.overlaps = {}, [], [], 0
+        self.scripts, self.asked, self.overlaps = {}, [], 0
         self.is_over, self.has_asked = threading.Event(), threading.Event()
         self.connections, self.ended = [], []
         self.port = self.server_address[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/"
-        if tls is not None:
-            tls.sni_callback = lambda connection, name, context: self.names.append(name)
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
@@ -8058,7 +8051,7 @@ class TestTransport:
         # No word of a proxy may reach a model as ours, and no password may be shown.
         assert not re.search("hello|secret|dXNlc", error.reason)
 
-    @given("page, outcome", (whole(b"", status=b"407 Odd"), "failed"), (then_reset(b""), "fetched"))
+    @given("page, outcome", (whole(b"", status=b"407 Odd"), "failed"), (reset, "fetched"))
     def test_R2_a_proxy_that_wants_other_credentials_has_asked_no_site(self, page, outcome):
         """So nothing is allowed, whereas a site that is silent behind a proxy was asked."""
         with Player() as proxy:
@@ -8126,7 +8119,7 @@ class TestTransport:
     @given_rows(
         "end",
         ("closed", lambda connection, player: connection.close()),
-        ("reset", then_reset(b"")),
+        ("reset", reset),
         ("unasked bytes", lambda connection, player: connection.sendall(HELLO)),
     )
     def test_a_kept_connection_that_speaks_is_replaced_before_anything_is_sent(self, end):
@@ -8149,7 +8142,7 @@ class TestTransport:
     def test_a_kept_connection_that_fails_later_is_an_answer_that_did_not_come(self):
         left = []
         with Player() as player, wr.CONNECTION.call():
-            player.scripts["/2"] = then_reset(b"")
+            player.scripts["/2"] = reset
             door = transport()
             send(player.url + "1", door)
             error = trouble(player.url + "2", door, departed=lambda: left.append(1))
