@@ -2900,6 +2900,7 @@ class Cache:
                     continue
                 lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
                 with suppress(OSError):
+                    # A file that is dated in the future has a negative age and stays.
                     if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
                         os.unlink(file.path)
 
