@@ -2146,11 +2146,6 @@ def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
 # === 10. REQUESTS   R1 R6 R7 R9 R13   spec 8, 10.4, 22.1 =====================
 # 10a. The text of a body: its media type and its charset.
 
-# The codecs that only map octets to letters; zlib, punycode and utf-7 do more. UTF-16 is
-# recognised by its byte order mark alone.
-LETTER_CODECS = (
-    "utf-8|cp[0-9]{3,4}|iso8859-[0-9]{1,2}|koi8-[ru]|mac-[a-z]+|big5hkscs|euc_jp|gb18030|iso2022_jp"
-)
 CODEC_BY_NAME = {  # browsers read these names as other charsets: latin-1 is windows-1252
     "ascii": "cp1252",
     "big5": "big5hkscs",
@@ -2165,14 +2160,6 @@ CODEC_BY_NAME = {  # browsers read these names as other charsets: latin-1 is win
     "shift_jis": "cp932",
     "tis-620": "cp874",
 }
-CODEC_BY_MARK = {
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
-CHARSET_LABEL = rb"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
-XML_CHARSET = lazy_re(rb"\A\s*<\?xml[^>]{0,200}?\sencoding" + CHARSET_LABEL)
-HTML_CHARSET = lazy_re(rb"(?i)<meta\s[^>]{0,256}?charset" + CHARSET_LABEL)
 
 # R6: media types of sub-resources, archives and executables, by type or subtype. A PDF is read.
 UNREAD_TYPES = frozenset(
@@ -2186,12 +2173,10 @@ UNREAD_TYPES = frozenset(
     vnd.android.package-archive
     msdownload msdos-program msi vnd.microsoft.portable-executable
     executable sharedlib mach-binary elf shockwave-flash
+    font-woff font-woff2 font-ttf font-truetype font-otf font-opentype font-sfnt
     ogg mp4 mpegurl vnd.apple.mpegurl dash+xml
 """.split()
 )
-# Servers send files of unknown type, such as LICENSE, as application/octet-stream.
-UNKNOWN_SUBTYPE = "octet-stream"
-TEXT_SUBTYPES = ("json", "xml", "yaml", "toml", "ndjson", "jsonl", "markdown", UNKNOWN_SUBTYPE)
 TEXT_ENDINGS = frozenset(
     """
     txt text md markdown rst adoc org tex bib log csv tsv sql diff patch
@@ -2210,11 +2195,10 @@ def is_unread_type(content_type: str, url: str) -> bool:
     """Whether R6 leaves a body of this type unread; the path's ending decides an unknown type."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     subtype = subtype.removeprefix("x-")
-    if subtype == UNKNOWN_SUBTYPE:
-        name = split_url(url).path.rpartition("/")[2]
-        return "." in name and name.rpartition(".")[2].lower() not in TEXT_ENDINGS  # R6
-    is_font = subtype.startswith("font-")
-    return is_font or kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
+    if subtype == "octet-stream":  # how servers send files of a type that they do not know
+        _, dot, ending = split_url(url).path.rpartition("/")[2].rpartition(".")
+        return dot != "" and ending.lower() not in TEXT_ENDINGS  # R6
+    return kind in UNREAD_TYPES or subtype in UNREAD_TYPES  # R6
 
 
 def charset_codec(label: str) -> str | None:
@@ -2226,26 +2210,30 @@ def charset_codec(label: str) -> str | None:
     except LookupError:
         return None
     codec = CODEC_BY_NAME.get(name, name)
-    return codec if re.fullmatch(LETTER_CODECS, codec) else None
+    # The codecs that only map octets to characters; zlib, punycode and utf-7 do more. UTF-16 is
+    # recognised by its byte order mark alone.
+    supported = (
+        "utf-8|cp[0-9]{3,4}|iso8859-[0-9]{1,2}|koi8-[ru]|mac-[a-z]+"
+        "|big5hkscs|euc_jp|gb18030|iso2022_jp"
+    )
+    return codec if re.fullmatch(supported, codec) else None
 
 
 def body_codecs(body: bytes, content_type: str) -> list[str]:
-    """The codecs to try, the best first (RFC 7303 3).
+    """The codecs of a body, the most likely first (RFC 7303 3).
 
-    A byte order mark decides alone. Else the header comes before the declaration in the body, and
-    UTF-8 is last.
+    A byte order mark decides alone. Otherwise the header comes first, then the declaration in the
+    body, then UTF-8.
     """
-    for mark, codec in CODEC_BY_MARK.items():
-        if body.startswith(mark):
+    for codec in ("utf-8", "utf-16-le", "utf-16-be"):
+        if body.startswith("\ufeff".encode(codec)):
             return [codec]
-    parameter = r"""(?ai);\s*charset\s*=\s*["']?([\w.:-]{1,40})"""
-    labels = re.findall(parameter, content_type)[:1]
-    declaration = XML_CHARSET
+    declaration = r"(?a)\A\s*<\?xml[^>]{0,200}?\sencoding"
     if media_type_of(content_type) in ("text/html", "application/xhtml+xml"):
-        declaration = HTML_CHARSET
-    declared = declaration.search(body[:1024])  # as in browsers
-    if declared:
-        labels.append(declared[1].decode("latin-1"))
+        declaration = r"(?ai)<meta\s[^>]{0,256}?charset"
+    label = r"""\s*=\s*["']?\s*([\w.:-]{1,40})"""
+    labels = re.findall(r"(?ai);\s*charset" + label, content_type)[:1]
+    labels += re.findall(declaration + label, body[:1024].decode("latin-1"))[:1]  # as in browsers
     found = map(charset_codec, [*labels, "utf-8"])
     return [codec for codec in found if codec]
 
@@ -2260,7 +2248,8 @@ def is_text(body: bytes, content_type: str) -> bool:
     """Whether a body is text, by its media type and its first 16 KiB."""
     kind, _, subtype = media_type_of(content_type).partition("/")
     name = subtype.rpartition("+")[2].removeprefix("x-")
-    if kind not in ("", "text") and name not in TEXT_SUBTYPES:
+    textual = "json xml yaml toml ndjson jsonl markdown octet-stream".split()
+    if kind not in ("", "text") and name not in textual:
         return False
     return "\0" not in decode_body(body[: 16 * 1024], content_type)  # ours
 
@@ -2269,7 +2258,7 @@ def is_text(body: bytes, content_type: str) -> bool:
 
 
 class Kind(NamedTuple):
-    """How requests of one kind behave."""
+    """What the requests of one kind have in common."""
 
     accept: str
     method: Literal["GET", "HEAD"] = "GET"
@@ -2295,7 +2284,7 @@ KINDS = {
 def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     """The URL with the parameters of R13 added to its query; an empty one is left out.
 
-    `impl` is ORG/REPO, `sha` a commit. The fragment is kept. Never raises.
+    `impl` is ORG/REPO, `sha` a commit. The fragment is kept.
     >>> tag_url("https://wal.sh/", "walsh/research", "afd2c01")
     'https://wal.sh/?impl=walsh%2Fresearch&sha=afd2c01&spec=walsh-research-compliance/v1.3'
     """
@@ -2307,12 +2296,12 @@ def tag_url(url: str, impl: str, sha: str, spec: str = SPEC_VERSION) -> str:
     # R13's example leaves the slash of `spec` as it is, and no other.
     for name, value, safe in (("impl", impl, ""), ("sha", sha, ""), ("spec", spec, "/")):
         if value:
-            parameters.append(f"{name}={quote(value, safe, errors='replace')}")
+            parameters.append(f"{name}={quote(value, safe)}")
     return f"{address}?{'&'.join(parameters)}{hash_mark}{fragment}"
 
 
 def untagged(location: str, tag: tuple[str, str]) -> str:
-    """A Location without R13's parameters, however often they occur: no gate may judge by them."""
+    """A Location without R13's parameters, which no gate may see, however often they occur."""
     own = re.escape(tag_url("", *tag)[1:])
     tags = re.sub("/|%2F", "(?:/|%2F)", own)
     location = re.sub(rf"\?(?:{tags}&)+", "?", location)
@@ -2341,11 +2330,12 @@ def request_headers(
 
 
 def wants_any_success(url: str, status: int, headers: Headers) -> bool:
-    """Whether to read a policy document: after any success, whatever its media type."""
+    """Whether to read the body of a policy document: after a success, whatever its media type."""
     return 200 <= status < 300
 
 
 def wants_body(url: str, status: int, headers: Headers) -> bool:
+    """Whether to read the body of a target: after a success, unless R6 excludes its media type."""
     content_type = header_value(headers, "content-type")
     return wants_any_success(url, status, headers) and not is_unread_type(content_type, url)  # R6
 
@@ -2361,9 +2351,9 @@ def as_response(given: Any) -> Response:
 
 
 class Decision(NamedTuple):
-    """The decision of the gates about a URL; true where it may be requested.
+    """What the gates decided about a URL; true if it may be requested.
 
-    A refusal with `retry_at` (Unix seconds) ends at that time; one without it is final.
+    A refusal with `retry_at` (Unix seconds) holds until that time; one without it is final.
     """
 
     allowed: bool
@@ -2385,7 +2375,7 @@ class Decision(NamedTuple):
 
     @property
     def recommendation(self) -> Optional[str]:
-        """The WebCanon policy model's word: of a final refusal or, otherwise, of the verdict."""
+        """What the WebCanon policy model recommends: for a final refusal, else for the verdict."""
         if self.gate in ("R3", "address", "robots2") and self.retry_at is None:
             return "not_recommended"
         return self.verdict.recommendation if self.verdict else None
@@ -2418,13 +2408,13 @@ class Result(NamedTuple):
 
     `outcome` is "fetched", "unchanged" (since an earlier fetch, so without a body), "denied" by a
     gate, "deferred" until `retry_at`, "skipped" (still fresh, or another spelling of a target) or
-    "failed". Names shared with `Decision` have the same meaning. `at` is in Unix seconds,
-    `waited` and `elapsed` are in seconds; `bytes` (a count) and `sha256` are of the decoded body.
-    `links` come from Markdown and feeds, never from a page; `metadata` comes from the head of a
-    page or from a feed. `robots_directives` are those of meta robots and X-Robots-Tag that bind
-    us. `attempts` counts the requests for this target; `requests` lists them, with those for policy
-    documents. `read` is false where R6 left the body unread. `headers` (lower-case names) and
-    `body` are kept in memory only.
+    "failed". Fields that `Decision` has too mean the same. `at` is in Unix seconds, `waited` and
+    `elapsed` are in seconds; `bytes` (a count) and `sha256` are of the decoded body. `links` are
+    those of Markdown and feeds, never of a page; `metadata` is that of a page's head or of a feed.
+    `robots_directives` are the ones of meta robots and X-Robots-Tag that apply to this bot.
+    `attempts` counts the requests for this target; `requests` lists them and those for policy
+    documents. `read` is false if R6 left the body unread. `headers` (lower-case names) and `body`
+    are kept in memory only.
     """
 
     outcome: Outcome
@@ -2530,7 +2520,7 @@ class Result(NamedTuple):
 
 
 def result_of(outcome: Outcome, url: str, **fields: Any) -> Result:
-    """A Result with lists and dicts of its own, which a caller may change."""
+    """A Result with new lists and dicts, which a caller may change."""
     for name, default in Result._field_defaults.items():
         if default == ():
             fields[name] = list(fields.get(name, ()))
@@ -2550,7 +2540,7 @@ class Reading(NamedTuple):
 
 
 def whole_document(ending: Ending, limit: int) -> Response:
-    """The answer with a document of the origin. Raises ValueError where it is missing or cut."""
+    """The answer with a document of the origin. Raises ValueError if it is missing or cut."""
     answer = ending.answer
     if not isinstance(answer, Response) or answer.status != 200:
         raise ValueError(ending.why)
@@ -2599,14 +2589,14 @@ def rules_decision(allowed: Decision, target: str, robots: RobotsTxt) -> Decisio
 
 
 def is_lost_for_good(held: Held, now: float) -> bool:
-    """RFC 9309 2.3.1.4: unreachable for thirty days, and three times if there is a copy."""
-    # ours: three failures, since two that are a month apart say little
+    """RFC 9309 2.3.1.4: whether robots.txt has been unreachable for thirty days."""
+    # ours: a copy is dropped after three failures, because two that are a month apart say little
     least = 1 if held.value is None else 3
     return held.failures >= least and now - held.failed_since > 30 * 86400.0
 
 
 def robots_decision(url: str, target: str, held: Held, now: float, unreachable: str) -> Decision:
-    """R2: the decision about a target by a site's robots.txt as held.  Spec 9.1.1, 9.1.4."""
+    """R2: the decision about a target by the robots.txt that is held.  Spec 9.1.1, 9.1.4."""
     source = robots_source(held, now)
     allowed = Decision(True, url, verdict=Verdict.ALLOWED_IMPLICIT, robots_source=source)
     if is_lost_for_good(held, now):
@@ -2619,21 +2609,20 @@ def robots_decision(url: str, target: str, held: Held, now: float, unreachable: 
     unknown = allowed._replace(verdict=Verdict.UNKNOWN_UNREACHABLE)
     if unreachable == "defer":
         reason = f"{held.trouble}; deferred (RFC 9309 2.3.1.4)"
-        refused = unknown._replace(allowed=False, gate="R2", reason=reason)
-        return refused._replace(retry_at=max(held.retry_at, now))
+        retry_at = max(held.retry_at, now)
+        return unknown._replace(allowed=False, gate="R2", reason=reason, retry_at=retry_at)
     return unknown._replace(reason=f"{held.trouble}; allowed (spec 9.1.1)")
 
 
 def redirect_allowed(origin: str, wire: str) -> bool:
-    """Whether a redirect of a canonical document is followed.
+    """Whether a canonical document may redirect there.
 
-    It must lead by https to the origin's host, or to a domain above or below it.
+    It may by https, to the origin's host, to a subdomain of it or to a parent domain.
     """
-    host = split_url(origin).host
-    other = split_url(wire).host
-    is_below = f".{other}".endswith(f".{host}")
-    is_above = "." in other and host.endswith(f".{other}")
-    return wire.startswith("https://") and (is_below or is_above)
+    host = f".{split_url(origin).host}"
+    other = f".{split_url(wire).host}"
+    is_parent = host.endswith(other) and other.count(".") > 1  # no top-level domain
+    return wire.startswith("https://") and (is_parent or other.endswith(host))
 
 
 def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
@@ -2642,32 +2631,31 @@ def require_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 
 # === 11. CACHE   R11   spec 11.2 =============================================
-# Private files of plain data that outlive a process, and locks between processes. A disk that fails
-# or holds hostile files costs an entry and a line of warning, and never raises an exception.
+# Private files of plain data, which later processes read, and locks between processes. A failing
+# disk or a hostile file costs an entry and a warning, and never raises an exception.
 
 if TYPE_CHECKING:
     Environ = Mapping[str, str]
     Warn = Callable[[str], None]
     WallTime = Callable[[], float]  # Unix seconds
 
-# By platform: the environment variables that may name a root, and the cache folder below that.
+# By platform: environment variables that may name a root, and the cache folder below that root.
 CACHE_FOLDERS = {
     "win32": {"LOCALAPPDATA": "\\walsh-research"},
     "darwin": {"HOME": "/Library/Caches/walsh-research"},
     "": {"XDG_CACHE_HOME": "/walsh-research", "HOME": "/.cache/walsh-research"},
 }
 BEFORE = " before"  # added to the name of an entry: the value that it replaced
-LOCK_IS_TAKEN = PermissionError if os.name == "nt" else BlockingIOError
 
 
 def default_cache_dir(environ: Environ, platform: str) -> str | None:
-    """The folder that the environment names, or the platform's; None where no root is known."""
+    """The folder that the environment names, or the platform's folder; None if there is neither."""
     named = environ.get("WALSH_RESEARCH_CACHE")
     if named:
         return named
     for variable, below in CACHE_FOLDERS.get(platform, CACHE_FOLDERS[""]).items():
         root = environ.get(variable, "")
-        if root.startswith("/") or (root and platform == "win32"):  # XDG forbids relative paths
+        if root:
             return root.rstrip("/\\") + below
     return None
 
@@ -2680,10 +2668,10 @@ def name_digest(name: str) -> str:
     return sha256_hex(name.encode("utf-8", "surrogatepass"))
 
 
-def entry_digest(kind: str, name: str, payload: bytes | memoryview) -> bytes:
-    """The SHA-256 of an entry's name and payload, so that no entry can pass for another.
+def entry_digest(kind: str, name: str, payload: bytes) -> bytes:
+    """The SHA-256 of kind, name and payload, so that a renamed file is not taken for another entry.
 
-    The name BEFORE gives the same digest, since a replaced entry is renamed, not written anew.
+    A name with BEFORE has the digest of the name without it, because `set_aside` renames the file.
     """
     header = f"{CACHE_FORMAT}\0{kind}\0{name.removesuffix(BEFORE)}\0"
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
@@ -2692,7 +2680,7 @@ def entry_digest(kind: str, name: str, payload: bytes | memoryview) -> bytes:
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Loads plain data only: no opcode can call anything without loading a global."""
+    """Loads plain data alone: without globals, no opcode can call anything."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"names {module}.{name}, want plain data")
@@ -2711,8 +2699,7 @@ def check_private(status: os.stat_result, is_kind: Callable[[int], bool], kind: 
 
 
 def open_privately(path: str, flags: int) -> int:
-    # Without O_NONBLOCK, opening a FIFO in place of a lock would wait for a reader.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
+    return os.open(path, flags, 0o600)
 
 
 def replace_file(scratch: str, path: str) -> None:
@@ -2726,16 +2713,16 @@ def replace_file(scratch: str, path: str) -> None:
 
 
 class CacheLock:
-    """A lock between processes, held until `release` or the end of the process.
+    """A lock between processes: the system's lock on an open file.
 
-    It is the system's lock on an open file. A CacheLock that took no file excludes nobody.
+    The system releases it when the process ends. Without a file it locks nothing.
     """
 
     def __init__(self) -> None:
         self._file: io.FileIO | None = None
 
     def take(self, path: str) -> bool:
-        """Return whether the lock was free. Raises OSError where the disk has no locks."""
+        """Take the lock if it is free; return whether it was. OSError: the disk has no locks."""
         file = self._file = open(path, "ab", buffering=0, opener=open_privately)
         try:
             if sys.platform == "win32":
@@ -2746,7 +2733,7 @@ class CacheLock:
                 import fcntl
 
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except LOCK_IS_TAKEN:
+        except PermissionError if sys.platform == "win32" else BlockingIOError:
             self.release()
             return False
         return True
@@ -2759,7 +2746,7 @@ class CacheLock:
             import fcntl
 
             with suppress(OSError):  # the disk has no locks
-                # Closing does not release the lock while a forked child has the file open too.
+                # Closing is not enough while a forked child has the same file open.
                 fcntl.flock(self._file, fcntl.LOCK_UN)
         self._file.close()
         self._file = None
@@ -2773,10 +2760,10 @@ class CacheLock:
 class Cache:
     """Entries of plain data by kind and name, each a file in `folder`; None keeps them in memory.
 
-    A kind consists of lower-case letters and digits; a name is any text. An entry that the disk
-    refuses is kept in memory for this run, and memory comes before the disk. `warn` may get a line
-    more than once. `wall_time` returns the Unix seconds that date the files. Only data that cannot
-    be pickled raises an exception.
+    A kind consists of lower-case letters and digits; a name is any text. An entry that cannot be
+    written is kept in memory for this run, and is read from there. `warn` may get the same line
+    more than once. `wall_time` gives the time stamps of the files, in Unix seconds. Only data that
+    cannot be pickled raises an exception.
     """
 
     def __init__(self, folder: str | None, warn: Warn, wall_time: WallTime) -> None:
@@ -2787,7 +2774,7 @@ class Cache:
         self._memory_bytes: dict[str, int] = collections.defaultdict(int)  # by kind
 
     def load(self, kind: str, name: str) -> Any:
-        """The value that was stored last, or None; a bad file is None, with a warning."""
+        """The value that was stored last, or None; a broken file is None, with a warning."""
         try:
             payload = self._memory[kind].get(name)
             if payload is None:
@@ -2814,7 +2801,7 @@ class Cache:
             except OSError as error:
                 self._warn_of_disk(error)
         if kind == "pace":
-            return False  # the rate limiter keeps it, and reads what other processes write
+            return False  # the rate limiter has it, and must see what other processes write
         self._memory[kind][name] = payload
         self._memory_bytes[kind] += len(payload)
         while self._memory_bytes[kind] > MAX_REMEMBERED_BYTES.get(kind, math.inf):
@@ -2822,12 +2809,12 @@ class Cache:
         return False
 
     def set_aside(self, kind: str, name: str) -> None:
-        """Rename an entry to its name with BEFORE, which takes no room for a second copy."""
-        with suppress(OSError):  # the entry is in memory only
+        """Rename an entry to its name with BEFORE; a copy might not fit on the disk."""
+        with suppress(OSError):  # the entry is in memory alone
             replace_file(self._path(kind, name), self._path(kind, name + BEFORE))
 
     def exists(self, kind: str, name: str) -> bool:
-        """Whether an entry was ever stored, readable or not. In doubt the answer is True (R3b)."""
+        """Whether an entry was ever stored, readable or not; True where that is unknown (R3b)."""
         if name in self._memory[kind]:
             return True
         try:
@@ -2838,9 +2825,9 @@ class Cache:
             return True
 
     def lock(self, name: str) -> CacheLock | None:
-        """The lock of a name; None, without waiting, where it is held elsewhere.
+        """The lock of a name, or None if it is held elsewhere. Never waits.
 
-        Names share a fixed number of files, so a holder of one lock must not wait for another.
+        Names share a fixed number of files, so nobody may wait for a second lock.
         """
         lock = CacheLock()
         if self._is_usable():
@@ -2852,10 +2839,10 @@ class Cache:
         return lock
 
     def sweep(self) -> None:
-        """Delete entries older than the lifetime of their kind, once a day for all processes.
+        """Delete the entries that are older than the lifetime of their kind, at most once a day.
 
-        Ages are taken at the time of the previous pass, if that is in the past, so that a single
-        run with a wrong clock deletes nothing.
+        Ages are taken at this or the previous pass, whichever was earlier, so that a single run
+        with a wrong clock deletes nothing.
         """
         now = self._wall_time()
         if not self._is_usable():
@@ -2872,7 +2859,7 @@ class Cache:
                     continue
                 lifetime_seconds = ENTRY_LIFETIME_SECONDS.get(found[1], ENTRY_LIFETIME_SECONDS[""])
                 with suppress(OSError):
-                    # A file dated in the future has a negative age and stays.
+                    # A file that is dated in the future has a negative age and stays.
                     if now - file.stat(follow_symlinks=False).st_mtime > lifetime_seconds:
                         os.unlink(file.path)
 
@@ -2887,23 +2874,19 @@ class Cache:
         return f"{self.folder}/{kind}-{name_digest(name)[:32]}.pickle"
 
     def _is_usable(self) -> bool:
-        """Whether the folder exists, or can be made, and is private; checked at each access."""
+        """Whether the folder is private, after making it if needed; checked at each access."""
         if self.folder is None:
             return False
         try:
-            try:
-                status = os.stat(self.folder)
-            except FileNotFoundError:
-                os.makedirs(self.folder, 0o700, exist_ok=True)
-                status = os.stat(self.folder)
-            check_private(status, stat.S_ISDIR, "folder")
+            os.makedirs(self.folder, 0o700, exist_ok=True)
+            check_private(os.stat(self.folder), stat.S_ISDIR, "folder")
             return True
         except (OSError, ValueError) as error:
             self._warn_of_disk(error)
         return False
 
     def _read(self, kind: str, name: str) -> Any:
-        """The value of a file. Raises ValueError where its digest, owner or size is wrong."""
+        """The value of a file. Raises ValueError if its owner, mode, size or digest is wrong."""
         if not self._is_usable():
             return None
         path = self._path(kind, name)
@@ -2913,26 +2896,24 @@ class Cache:
         if status.st_size > limit_bytes:
             raise ValueError(f"has {status.st_size} bytes, at most {limit_bytes} are read")
         with open(path, "rb", buffering=0) as file:
-            entry = file.read()
-        # A memoryview copies nothing: a blocklist may have 64 MB.
-        if entry[:32] != entry_digest(kind, name, memoryview(entry)[32:]):
+            digest = file.read(32)
+            payload = file.read()
+        if digest != entry_digest(kind, name, payload):
             raise ValueError(f"is damaged, or no {CACHE_FORMAT} entry of its name")
-        payload = io.BytesIO(entry)
-        payload.seek(32)
-        return PlainUnpickler(payload).load()
+        return PlainUnpickler(io.BytesIO(payload)).load()
 
     def _write(self, kind: str, name: str, payload: bytes) -> None:
-        """Replace the entry's file as a whole, or, where that fails, leave it as it was."""
+        """Write the whole file and rename it, so that a failure leaves the old one as it was."""
         now = self._wall_time()
         scratch = self._path("tmp", os.urandom(16).hex())
         try:
             with open(scratch, "xb", PIECE_BYTES, opener=open_privately) as file:
                 file.write(entry_digest(kind, name, payload))
                 file.write(payload)
-                if kind in ("blocklist", "schema"):  # a power cut must not lose these
+                if kind in ("blocklist", "schema"):  # these must outlive a power cut
                     file.flush()
                     os.fsync(file.fileno())
-            with suppress(OSError, OverflowError, ValueError):  # a time that the disk cannot store
+            with suppress(OSError):
                 os.utime(scratch, (now, now))
             replace_file(scratch, self._path(kind, name))
         except BaseException:
@@ -2953,24 +2934,13 @@ class Cache:
 # One HTTP/1.1 exchange at a time, by http.client, without redirects, retries or sleeps. Modules are
 # imported in functions, since a decision from the cache needs none of them.
 
-FRAMING_NAME = rb"(?:content-length|transfer-encoding)"  # the headers that say where a body ends
-# The name and the value of a header. Blanks before the colon are dropped (RFC 9112 5.1), and
-# control characters are not allowed (RFC 9110 5.5). A framing header with such a blank, or without
-# a value, does not match, since it does not say where the body ends.
-HEADER_LINE = lazy_re(
-    rb"(?im)^(?!" + FRAMING_NAME + rb"(?:[ \t]|:[ \t\r]*$))"
-    rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:([\t\x20-\x7e\x80-\xff]*)\r?$"
-)
-OUR_CODINGS = ("gzip", "x-gzip", "deflate")
-
-
 if TYPE_CHECKING:
-    # Transport, site and proxy. Requests with equal routes may share a connection.
+    # Transport, site, proxy. Requests with equal routes may use the same connection.
     Route = tuple["HttpTransport", UrlParts, Optional[UrlParts]]
 
 
 def cause_of(error: BaseException) -> str:
-    """An exception as one line, without error numbers and lines of C source."""
+    """The text of an exception as one line, without error numbers and lines of C source."""
     text = re.sub(r"\A\[[^\]]*\] | \(_ssl\.c:[0-9]+\)\Z", "", str(error))
     if re.search("self.signed|local issuer", text):
         text += "; SSL_CERT_FILE may name a file of authorities to trust"
@@ -2981,18 +2951,18 @@ def cause_of(error: BaseException) -> str:
 
 
 class ConnectionKeeper:
-    """R4: at most one connection is open in a process; it is kept between exchanges of a call."""
+    """Owns the idle connection between two exchanges. R4: a process has at most one open."""
 
     def __init__(self) -> None:
-        self.lock = _thread.allocate_lock()  # held for an exchange
-        self.calls: list[None] = []  # one item for each call under way
-        self.socket: Any = None  # the connection that is kept; None where there is none
+        self.lock = _thread.allocate_lock()  # held during an exchange
+        self.calls: list[None] = []  # an item for each call of a bot that has not returned
+        self.socket: Any = None  # the idle connection, or None
         self.route: Route | None = None  # where it leads
         self.kept_until = -math.inf  # monotonic
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A context for a call of a bot: leaving the outermost one closes the connection."""
+        """A context for a call of a bot; the connection is closed when the outermost one ends."""
         self.calls.append(None)
         try:
             yield
@@ -3001,7 +2971,7 @@ class ConnectionKeeper:
             self.rest(0.0)
 
     def rest(self, seconds: float) -> None:
-        """Close the connection before a pause that is too long for it, unless it is in use."""
+        """Close the idle connection if no call is left, or before a pause that is too long."""
         if not self.lock.acquire(blocking=False):
             return
         try:
@@ -3016,34 +2986,32 @@ class ConnectionKeeper:
             self.socket = None
 
     def take(self, route: Route) -> Any:
-        """The kept socket if it leads there and is usable; else close it and return None."""
+        """The idle connection if it leads there and is usable; else close it and return None."""
         if self.route != route or time.monotonic() >= self.kept_until or not self.is_silent():
             self.close()
-        kept = self.socket
+        idle = self.socket
         self.socket = None
-        return kept
+        return idle
 
     def is_silent(self) -> bool:
-        """Whether the server has sent nothing since its last answer, and has not closed."""
+        """Whether the server has neither closed the connection nor sent unrequested bytes."""
         import socket
 
         try:
-            # Some servers close the connection right after an answer, without announcing that.
-            self.socket.settimeout(
-                0.005
-            )  # ours: spent before each request that uses the connection again
+            # ours: 5 ms, because servers may close right after an answer without announcing it
+            self.socket.settimeout(0.005)
             self.socket.recv(1)
         except socket.timeout:
             return True
-        except (AttributeError, OSError):  # no socket is kept, or the connection is broken
+        except (AttributeError, OSError):  # there is no connection, or it is broken
             pass
         return False
 
     def keep(self, route: Route, exchange: Exchange) -> None:
-        """Keep the socket of an exchange if another request may follow; else close it."""
+        """Keep the connection of an exchange if another request may follow; else close it."""
         self.socket = exchange.socket
         self.route = route
-        self.kept_until = time.monotonic() + 15.0  # ours: for an idle connection
+        self.kept_until = time.monotonic() + 15.0  # ours
         if not (exchange.is_at_end and self.calls):
             self.close()
 
@@ -3055,75 +3023,73 @@ class AnswerFile(io.BufferedReader):
     """The file from which http.client reads the body of an answer."""
 
     def close(self) -> None:
-        """Do nothing: http.client closes at the end of an answer, before `surplus` reads on."""
+        """Do nothing: http.client closes the file after an answer, and `surplus` reads on."""
 
     def flush(self) -> None:
-        """Do nothing: a collected response flushes, perhaps after the connection is closed."""
+        """Do nothing: an HTTPResponse flushes when it is collected, even a closed file."""
 
 
 class Exchange(io.RawIOBase):
-    """One exchange, from the look-up of the name to the end of the body, with one deadline.
+    """One exchange: name, connection, request and answer, with one deadline for all of them.
 
-    It has the methods of a socket that http.client calls.
+    http.client uses it as the socket: it has `sendall` and `makefile`, and `readinto` for the file.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = min(seconds, LONGEST_WAIT_SECONDS)
         self.ends_at = time.monotonic() + self.seconds
         self.is_cancelled = False
-        self.is_at_end = False  # whether the answer was read whole, and another may follow
-        self.departed: Callable[[], None] | None = None  # to be called when a request has left
+        self.stage = "name"  # what the exchange is doing, for messages
+        self.is_last_try = False  # whether a retry is pointless, should this stage fail
+        self.is_at_end = False  # whether the connection may be used for another request
+        self.departed: Callable[[], None] | None = None  # called when the request has left
         self.socket: Any = None
 
     def remaining_seconds(self) -> float:
-        """Seconds until the deadline. Raises TimeoutError after it, or once cancelled."""
+        """The seconds to the deadline. Raises TimeoutError after it, or after a cancellation."""
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0 or self.is_cancelled:
             raise TimeoutError
         return seconds
 
     @contextmanager
-    def during(self, stage: str, final: bool = False) -> Iterator[None]:
-        """A context that turns exceptions into TransportErrors, and ValueErrors into final ones."""
+    def reporting(self) -> Iterator[None]:
+        """A context that turns every exception into a TransportError that names the stage."""
         try:
-            self.remaining_seconds()
             yield
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a server makes http.client raise
-            # Such as a bad certificate, or a body that does not fit into memory.
-            is_lasting = isinstance(error, (ValueError, MemoryError))
-            reason = f"{stage}: {cause_of(error)}"
+            # ValueError: such as a bad certificate. MemoryError: the body is too large.
+            is_final = self.is_last_try or isinstance(error, (ValueError, MemoryError))
+            reason = f"{self.stage}: {cause_of(error)}"
             if self.is_cancelled:
-                is_lasting = True
-                reason = f"cancelled ({stage})"
-            elif time.monotonic() >= self.ends_at and not is_lasting:
-                reason = f"no complete answer within {self.seconds:g} s ({stage}; timeout)"
-            raise TransportError(reason, final or is_lasting) from None
+                reason = f"cancelled ({self.stage})"
+            elif time.monotonic() >= self.ends_at and not is_final:
+                reason = f"no complete answer within {self.seconds:g} s ({self.stage}; timeout)"
+            raise TransportError(reason, is_final or self.is_cancelled) from None
 
     def connect(self, addresses: Sequence[str], port: int) -> None:
         """Connect to the first address that answers. Raises OSError where none does."""
         import socket
 
         # ours: eight, since a name with 4,000 addresses would make the bot a port scanner
-        untried = list(addresses[:8])
-        while untried:
-            ip = untried.pop(0)
-            family = socket.AF_INET6 if ":" in ip else socket.AF_INET
-            try:
-                self.socket = socket.socket(family)
-                # Each address has its share of the time: a dead one must not use up all of it.
-                self.timed(1 + len(untried)).connect((ip, port))
-                return
-            except OSError:  # no answer, or this machine has no IPv6
-                if self.socket is not None:
-                    self.socket.close()
-                if not untried:
-                    raise
+        ip, *others = addresses[:8]
+        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+        try:
+            self.socket = socket.socket(family)
+            # Each address gets its share of the time, so that a dead one leaves some.
+            self.timed(1 + len(others)).connect((ip, port))
+        except OSError:  # no answer, or this machine has no IPv6
+            if not others:
+                raise
+            if self.socket is not None:
+                self.socket.close()
+            self.connect(others, port)
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """Start TLS, in which the end of the connection without close_notify is an error."""
-        # The handshake is a separate step, so that `abort` finds the socket.
+        """Start TLS, under which a connection that ends without close_notify is an error."""
+        # The handshake begins after the assignment, so that `abort` can shut the socket down.
         self.socket = context.wrap_socket(
             self.socket,
             server_hostname=host.encode(),  # a str would load the IDNA codec
@@ -3133,30 +3099,29 @@ class Exchange(io.RawIOBase):
         self.timed().do_handshake()
 
     def timed(self, shares: int = 1) -> Any:
-        """The socket, with a time-out of its share of the remaining time."""
+        """The socket, with its share of the remaining time as its time-out."""
         self.socket.settimeout(self.remaining_seconds() / shares)
-        self.remaining_seconds()  # the line above undoes a time-out that `abort` has just set
         return self.socket
 
     def ask(self, method: str, target: str, headers: dict[str, str]) -> None:
-        """Send a request. Raises ValueError where a target or header could begin another line."""
+        """Send a request. Raises ValueError for a line break in the target or in a header."""
         from http.client import HTTPConnection
 
-        self.budget_bytes = 256 * 1024  # ours: of the heads of an answer, 1xx answers included
-        self.may_end = False  # whether the end of the connection ends the answer
-        self.is_over = False  # whether nothing more is to be read
+        self.budget_bytes = 256 * 1024  # ours: for the head of the answer and all 1xx heads
+        self.may_end = False  # whether the body ends with the connection
+        self.is_over = False  # whether no more bytes are to be received
         self.file = AnswerFile(self, PIECE_BYTES)
         client = HTTPConnection("")
         client.sock = self
         client.request(method, target, headers=headers)
 
     def answer(self, method: str) -> HTTPResponse:
-        """The answer, of which the head has been read and the body has not."""
+        """The final answer; its body has not been read yet."""
         from http.client import HTTPResponse
 
-        head = b"HTTP/1.1 100"
-        while head.startswith(b"1", len("HTTP/1.1 ")):
-            head = plain_head(self.file)  # RFC 9110 15.2: 1xx answers precede the final one
+        head = b""
+        while not re.match(rb"HTTP/1\.[0-9] [2-9]", head):  # RFC 9110 15.2: 1xx answers come first
+            head = plain_head(self.file)
         answer = HTTPResponse(self, method=method)  # type: ignore[arg-type]
         answer.fp = io.BytesIO(head)  # type: ignore[assignment]
         answer.begin()
@@ -3164,17 +3129,16 @@ class Exchange(io.RawIOBase):
         return answer
 
     def surplus(self) -> bytes:
-        """The bytes that have been received and not read; no more are received."""
+        """The bytes that were received but not read. Receives no more."""
         self.is_over = True
         return self.file.peek()
 
     def sendall(self, data: bytes) -> None:
-        """Send a whole request: http.client calls this once for each."""
+        """Send a whole request; http.client calls this once for each."""
         try:
-            while data:
-                data = data[self.timed().send(data) :]
+            self.timed().sendall(data)
         finally:
-            # R4: where sending broke off, a server may have seen a part of the request.
+            # R4: also after an error, because the server may have seen a part of the request.
             if self.departed is not None:
                 self.departed()
 
@@ -3192,7 +3156,7 @@ class Exchange(io.RawIOBase):
         if self.budget_bytes < 0:
             raise ConnectionError("the answer has more bytes on the wire than are accepted")
         if size == 0:
-            self.remaining_seconds()  # a cancelled exchange looks like the end of the connection
+            self.remaining_seconds()  # raises after `abort`, which shuts the connection down
             if not self.may_end:
                 raise ConnectionError("connection closed before the end of the answer")
         return size
@@ -3202,47 +3166,56 @@ class Exchange(io.RawIOBase):
 
 
 def plain_head(file: BinaryIO) -> bytes:
-    """The head of an answer, with one line for each header.
+    """The head of an answer, with one line for each header. Raises ConnectionError if it is broken.
 
-    A line that is not a header is left out: http.client would end the headers there, and would take
-    a bare CR for the end of a line. If such a line names a framing header, the head says
-    "Content-Length: unclear". ConnectionError: the status line is broken.
+    Lines that are not headers are left out, because http.client would end the headers there. If one
+    of them names a header that says where the body ends, "Content-Length: unclear" is added.
     """
-    status_line = file.readline()
-    if not re.fullmatch(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n", status_line):
+    framing_name = rb"(?:content-length|transfer-encoding)"
+    # A name, a colon (blanks before it are dropped, RFC 9112 5.1) and a value without control
+    # characters. A framing header with such a blank or without a value counts as broken.
+    header = (
+        rb"(?i)(?!" + framing_name + rb"(?:[ \t]|:[ \t\r]*$))"
+        rb"([!#$%&'*+.^_`|~0-9a-z-]+)[ \t]*:([\t\x20-\x7e\x80-\xff]*)\r?$"
+    )
+    head = bytearray(file.readline())
+    if not re.fullmatch(rb"HTTP/1\.[0-9] [1-9][0-9][0-9](?: .*)?\r?\n", head):
         raise ConnectionError("broken status line")  # not quoted: a proxy may have sent it
-    head = bytearray(status_line)
     while not head.endswith((b"\n\r\n", b"\n\n")):
         head += file.readline()
-    unfolded = re.sub(rb"\r?\n[ \t]+", b" ", head)
-    headers = [name + b":" + value.strip() for name, value in HEADER_LINE.findall(unfolded)]
-    left_out = b"".join(HEADER_LINE.sub(b"", unfolded).split())
-    if re.search(rb"(?i)" + FRAMING_NAME, left_out):
-        headers.append(b"Content-Length: unclear")
-    return b"\r\n".join([status_line.strip(), *headers, b"", b""])
+    status_line, *lines = re.sub(rb"\r?\n[ \t]+", b" ", head).split(b"\n")
+    kept = [status_line.strip()]
+    for line in lines:
+        found = re.match(header, line)
+        if found:
+            kept.append(found[1] + b":" + found[2].strip())
+        elif re.search(rb"(?i)" + framing_name, b"".join(line.split())):
+            kept.append(b"Content-Length: unclear")
+    return b"\r\n".join([*kept, b"", b""])
 
 
 def framing_trouble(answer: HTTPResponse) -> str:
-    """Why the headers do not say where the body ends; "" where they do."""
+    """The reason why the headers do not say where the body ends; "" where they do."""
     coding = ",".join(answer.headers.get_all("transfer-encoding", []))
     length = ",".join(answer.headers.get_all("content-length", []))
-    # Both may be absent. The same length given twice is one length (RFC 9110 8.6).
+    # Both may be absent. A length may be repeated (RFC 9110 8.6).
     framing = r"(?i)(?:|identity|chunked);(?:|([0-9]{1,18})(?:[ \t]*,[ \t]*\1)*)"
     plain = re.fullmatch(framing, f"{coding};{length}")
     if plain is None:
-        return f"the end of the body is unclear: Transfer-Encoding {coding!r}, Content-Length {length!r}"
+        headers = f"Transfer-Encoding {coding!r}, Content-Length {length!r}"
+        return f"the end of the body is unclear: {headers}"
     if plain[1] and answer.length is None and not answer.chunked:
         answer.length = int(plain[1])  # http.client does not read "5, 5"
     return ""
 
 
 def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces of a body, decompressed. ConnectionError: the data are broken, or end early.
+    """The pieces of a body, decompressed. Raises ConnectionError where the data is broken or torn.
 
-    A gzip body may have any number of members (RFC 1952 2.2). Only NULs may follow a member.
+    A gzip body may have several members (RFC 1952 2.2), with nothing but NULs after each.
     """
     decoder: Any = None  # of the current member
-    padding = b""  # octets to skip before the next member
+    padding = b""  # what may precede the next member
     for piece in pieces:
         if decoder is None:
             piece = piece.lstrip(padding)
@@ -3262,19 +3235,25 @@ def inflated_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
         raise ConnectionError("gzip or deflate data ends early")
 
 
-def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
-    """The decoded body, and whether it was cut at `limit` bytes."""
+def decoded_pieces(answer: HTTPResponse) -> Iterator[bytes]:
+    """The pieces of a body without its content coding. Raises ValueError for a foreign coding."""
     listed = ",".join(answer.headers.get_all("content-encoding", [])).lower()
-    # Content codings that change the body. Any other name is ignored, as in browsers.
-    known = (*OUR_CODINGS, "br", "zstd", "compress", "x-compress", "dcb", "dcz")
+    # Any other name is ignored, as in browsers.
+    known = "gzip x-gzip deflate br zstd compress x-compress dcb dcz".split()
     codings = [name for name in map(str.strip, listed.split(",")) if name in known]
     pieces = iter(lambda: answer.read(PIECE_BYTES), b"")
-    if len(codings) == 1 and codings[0] in OUR_CODINGS:
-        pieces = inflated_pieces(pieces)
-    elif codings:
+    if not codings:
+        return pieces
+    if codings not in (["gzip"], ["x-gzip"], ["deflate"]):
         raise ValueError(f"Content-Encoding is {printable(listed, 60)!r}, want gzip or deflate")
-    # Only a robots.txt is useful when cut, so no other body is read that is too long.
-    elif (answer.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
+    return inflated_pieces(pieces)
+
+
+def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
+    """The decoded body, and whether it was cut at `limit` bytes."""
+    pieces = decoded_pieces(answer)
+    # Only a robots.txt is useful when cut; of another body that is too long nothing is read.
+    if (answer.length or 0) > limit > MAX_ROBOTS_BYTES + 1:
         return b"", True
     body = io.BytesIO()  # `getvalue` makes no second copy
     for piece in pieces:
@@ -3289,8 +3268,8 @@ def read_body(answer: HTTPResponse, limit: int) -> tuple[bytes, bool]:
 # 12c. Names and proxies.
 
 
-def in_thread(work: Callable[[], None]) -> _thread.LockType:
-    """Do work in a thread, or here if none can be started; the lock is released at its end."""
+def in_thread(work: Callable[[], object]) -> _thread.LockType:
+    """Call `work` in a thread, or here if none can be started; the lock is held until its end."""
     done = _thread.allocate_lock()
     done.acquire()
 
@@ -3307,10 +3286,9 @@ def in_thread(work: Callable[[], None]) -> _thread.LockType:
 
 
 def look_up(host: str, seconds: float) -> tuple[list[str], str]:
-    """The IP addresses of a name, and, if there are none, the reason.
+    """The IP addresses of a name, and the reason for the case that there are none.
 
     The system's resolver has no time-out, so it runs in a thread, which may outlive this call.
-    Where no thread can be started it runs here, without a time-out.
     """
     import socket
 
@@ -3326,18 +3304,10 @@ def look_up(host: str, seconds: float) -> tuple[list[str], str]:
 
     in_thread(ask).acquire(timeout=seconds)
     if isinstance(found, OSError):
-        if found.errno not in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)):
+        if found.errno != socket.EAI_NONAME:
             return [], f"{host}: {cause_of(found)}"
         found = []
     return [address[0] for *_, address in found], f"{host} does not exist"
-
-
-def environment_proxies() -> dict[str, str]:
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return {}
-    from urllib.request import getproxies_environment
-
-    return getproxies_environment()
 
 
 def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
@@ -3355,7 +3325,7 @@ def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
         if match:
             proxy = split_url(f"http://{match[1]}")
             return proxy._replace(port=proxy.port or 80)
-    # The message does not show the setting, since any part of it may be a password.
+    # The setting is not shown, because any part of it may be a password.
     raise ValueError(
         f"{name}_proxy is not a proxy that can be used, want http://[user:password@]host[:port]; "
         "other kinds (socks, https) are not supported"
@@ -3388,143 +3358,172 @@ class HttpTransport:
     def __init__(self, allow_private: bool = False, proxies: dict[str, str] | None = None) -> None:
         self.allow_private = allow_private
         self.proxies = proxies
-        # By host: until when a look-up holds (monotonic), its IP addresses, or why there are none.
+        # By host: until when a look-up counts (monotonic), its addresses, or why there are none.
         self.pins: dict[str, tuple[float, list[str], str]] = {}
-        self.tls_context: ssl.SSLContext | None = None
+        self.tls_context: ssl.SSLContext | None = None  # made on first use
         self.exchange = Exchange(0.0)  # the latest
 
     def resolve(self, url: str, timeout: float) -> None:
         """Look up the host of `url` and keep its addresses for the requests that follow.
 
-        Raises TransportError, `refused` where an address is not public, `final` where there is no
-        address.
+        Raises TransportError: `refused` if an address is not public, `final` if there is none.
         """
         exchange = Exchange(timeout)
-        with exchange.during("name"):
+        with exchange.reporting():
             self.checked_addresses(self.route(url), exchange)
 
     def send(self, request: Request) -> Response:
         """Make one exchange. Raises TransportError where no HTTP answer came."""
         with CONNECTION.lock:
             exchange = self.exchange = Exchange(request.timeout)
-            with exchange.during("request"):
+            with exchange.reporting():
                 route = self.route(request.url)
-            exchange.socket = CONNECTION.take(route)
-            try:
-                if exchange.socket is None:
-                    self.open(exchange, route)
-                return self.answered(exchange, route, request)
-            finally:
-                CONNECTION.keep(route, exchange)
+                exchange.socket = CONNECTION.take(route)
+                try:
+                    if exchange.socket is None:
+                        self.open(exchange, route)
+                    answer = self.ask(exchange, route, request)
+                    return self.read(exchange, answer, request)
+                finally:
+                    CONNECTION.keep(route, exchange)
 
     def abort(self) -> None:
         """End the exchange under way, if there is one, at once; called from another thread.
 
-        `send` raises a final TransportError in its thread. A look-up is not interrupted.
+        `send` raises a final TransportError in its own thread. A look-up is not interrupted.
         """
         exchange = self.exchange
         exchange.is_cancelled = True
-        with suppress(AttributeError, OSError):  # the socket is not open
-            exchange.socket.settimeout(0.0)  # a `connect` that is just beginning returns at once
+        with suppress(AttributeError, OSError):  # no socket is open
             exchange.socket.shutdown(2)
 
     def route(self, url: str) -> Route:
+        """The route of a request. Raises TransportError if it must not or cannot be sent."""
         target = split_url(url)
-        refusal = host_refusal(target.host)  # also behind a proxy
+        refusal = host_refusal(target.host)  # also behind a proxy, which resolves the name
         if refusal and not self.allow_private:
             raise TransportError(refusal, final=True, refused=True)
         if sys.platform in WEBASSEMBLY:
             raise TransportError(
                 "there are no sockets on this platform, want Bot(transport=...)", final=True
             )
-        proxies = environment_proxies() if self.proxies is None else self.proxies
+        proxies = self.proxies
+        if proxies is None:
+            from urllib.request import getproxies_environment
+
+            proxies = getproxies_environment()
         port = target.port or DEFAULT_PORTS[target.scheme]
         site = UrlParts(target.scheme, None, target.host, port, "", "")
         return self, site, proxy_for(site, proxies)
 
-    def checked_addresses(self, route: Route, exchange: Exchange) -> list[str]:
-        """The addresses of the proxy, or of the site, which are refused if any is not public."""
-        _, site, proxy = route
-        host = (proxy or site).host.strip("[]")
-        held_until, addresses, trouble = self.pins.get(host, (-math.inf, [], ""))
-        if time.monotonic() >= held_until:
+    def addresses_of(self, host: str, exchange: Exchange) -> list[str]:
+        """The IP addresses of a name. Raises ValueError where there are none."""
+        counts_until, addresses, trouble = self.pins.get(host, (-math.inf, [], ""))
+        if time.monotonic() >= counts_until:
             seconds = min(exchange.remaining_seconds(), self.name_seconds)
             addresses, trouble = look_up(host, seconds)
             if len(self.pins) >= 256:  # ours: a run may visit 10^6 hosts
                 self.pins.clear()
-            # ours: a minute, so that the requests for a target use one look-up, even a failed one
+            # ours: a minute, so that the requests for a target need one look-up, even a failed one
             self.pins[host] = time.monotonic() + 60.0, addresses, trouble
         if not addresses:
-            # The other names that were looked up, such as the origin's, have no address either.
-            if len(self.pins) > 1 and not any(pinned for _, pinned, _ in list(self.pins.values())):
+            # No other name, such as that of the origin, was found either.
+            if len(self.pins) > 1 and not any(found for _, found, _ in list(self.pins.values())):
                 trouble += "; there seems to be no network"
             raise ValueError(trouble)
+        return addresses
+
+    def checked_addresses(self, route: Route, exchange: Exchange) -> list[str]:
+        """The addresses to connect to: the proxy's or, if all of them are public, the site's."""
+        _, site, proxy = route
+        host = (proxy or site).host.strip("[]")
+        addresses = self.addresses_of(host, exchange)
         if not self.allow_private and proxy is None:
             for refusal in filter(None, map(address_refusal, addresses)):
                 raise TransportError(f"{host}: {refusal}", final=True, refused=True)
         return addresses
 
     def open(self, exchange: Exchange, route: Route) -> None:
-        """Connect to the proxy or the site; open a tunnel and start TLS where needed."""
+        """Connect to the proxy or the site; for https, open a tunnel and start TLS."""
         _, site, proxy = route
-        place = f"proxy {proxy.host}:{proxy.port}: " if proxy else ""
-        # A failure of our own proxy says nothing about the host, and no retry mends it.
-        with exchange.during(f"{place}name", final=bool(proxy)):
-            addresses = self.checked_addresses(route, exchange)
-        with exchange.during(f"{place}connect", final=bool(proxy)):
-            loaded = None
-            if site.scheme == "https" and self.tls_context is None:
-                loaded = in_thread(self.load_certificates)
-            try:
-                exchange.connect(addresses, (proxy or site).port or 0)
-            finally:
-                if loaded is not None:
-                    loaded.acquire()  # a process must not end while OpenSSL reads certificates
-        if site.scheme != "https":
-            return
+        place = ""
         if proxy:
-            with exchange.during("proxy"):
-                open_tunnel(exchange, site, proxy)
-        with exchange.during("TLS"):
-            if self.tls_context is None:
-                self.tls_context = verifying_tls_context()
-            exchange.secure(self.tls_context, site.host.strip("[]"))
+            place = f"proxy {proxy.host}:{proxy.port}: "
+            exchange.is_last_try = True  # the site is not at fault, and no retry mends the proxy
+        exchange.stage = f"{place}name"
+        addresses = self.checked_addresses(route, exchange)
+        exchange.stage = f"{place}connect"
+        port = (proxy or site).port or 0
+        if site.scheme == "http":
+            exchange.connect(addresses, port)
+            exchange.is_last_try = False
+            return
+        loaded = in_thread(self.tls)  # certificates take about as long as a connection
+        try:
+            exchange.connect(addresses, port)
+        finally:
+            loaded.acquire()  # a process must not end while OpenSSL reads certificates
+        exchange.is_last_try = False
+        if proxy:
+            exchange.stage = "proxy"
+            open_tunnel(exchange, site, proxy)
+        exchange.stage = "TLS"
+        exchange.secure(self.tls(), site.host.strip("[]"))
 
-    def load_certificates(self) -> None:
-        """Load them while the connection is made, which takes about as long."""
-        self.tls_context = verifying_tls_context()
+    def tls(self) -> ssl.SSLContext:
+        """The context that verifies certificates; SSL_CERT_FILE and SSL_CERT_DIR apply."""
+        import ssl
 
-    def answered(self, exchange: Exchange, route: Route, request: Request) -> Response:
-        """Send the request over the open connection, and read the answer."""
+        if self.tls_context is None:
+            context = ssl.create_default_context()
+            # Python 3.9 sets this option, so that OpenSSL 3 accepts an end without close_notify.
+            context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+            self.tls_context = context
+        return self.tls_context
+
+    def ask(self, exchange: Exchange, route: Route, request: Request) -> HTTPResponse:
+        """Send the request over the open connection, and read the head of the answer."""
         _, site, proxy = route
         plain_proxy = proxy if site.scheme == "http" else None
-        with exchange.during("request"):
-            target = path_and_query(request.url)
-            headers = {"Host": host_key(request.url), "Connection": "keep-alive"}
-            if plain_proxy:
-                target = f"http://{headers['Host']}{target}"  # RFC 9112 3.2.2
-                headers.update(proxy_headers(plain_proxy))
-            headers.update(request.headers)  # R1: the User-Agent is among them
-            exchange.departed = request.departed
-            exchange.ask(request.method, target, headers)
-        with exchange.during("answer"):
+        departed = request.departed  # for a plain proxy, called when its answer is known
+        exchange.stage = "request"
+        target = path_and_query(request.url)
+        headers = {"Host": host_key(request.url), "Connection": "keep-alive"}
+        if plain_proxy:
+            target = request.url  # RFC 9112 3.2.2
+            headers.update(proxy_headers(plain_proxy))
+        else:
+            exchange.departed = departed
+            departed = None
+        headers.update(request.headers)  # R1: the User-Agent is among them
+        exchange.ask(request.method, target, headers)
+        exchange.stage = "answer"
+        try:
             answer = exchange.answer(request.method)
-        if answer.status == 407 and plain_proxy:
-            raise TransportError("proxy: wants other credentials (407)", final=True)
-        received = [(name.lower(), value) for name, value in answer.headers.items()]
+            if plain_proxy and answer.status == 407:
+                departed = None  # the proxy has not passed the request on
+                raise TransportError("proxy: wants other credentials (407)", final=True)
+        finally:
+            if departed is not None:
+                departed()
+        return answer
+
+    def read(self, exchange: Exchange, answer: HTTPResponse, request: Request) -> Response:
+        """Read the body if it is wanted, and decide whether the connection may be kept."""
+        received = [(name.lower(), value) for name, value in answer.getheaders()]
         trouble = framing_trouble(answer)
         body, is_cut = b"", False
         # RFC 9112 6.3: these answers have no body, whatever their headers say.
         has_body = request.method != "HEAD" and answer.status not in (204, 304)
         # R6: a body of an unread type is not received.
         if has_body and (request.wants is None or request.wants(answer.status, received)):
+            exchange.stage = "body"
+            if trouble:
+                raise ConnectionError(trouble)
             exchange.budget_bytes += 2 * request.max_bytes
             exchange.may_end = answer.length is None and not answer.chunked
-            with exchange.during("body"):
-                if trouble:
-                    raise ConnectionError(trouble)
-                body, is_cut = read_body(answer, request.max_bytes)
-        # The connection is usable if all that is left of the answer has already been received.
+            body, is_cut = read_body(answer, request.max_bytes)
+        # It may be kept if the rest of the answer, and nothing else, has been received already.
         left_bytes = 0 if answer.isclosed() else answer.length
         is_odd = answer.will_close or trouble
         exchange.is_at_end = left_bytes == len(exchange.surplus()) and not is_odd
@@ -3532,6 +3531,7 @@ class HttpTransport:
 
 
 def open_tunnel(exchange: Exchange, site: UrlParts, proxy: UrlParts) -> None:
+    """Make the proxy connect to the site. Raises ValueError where a retry is pointless."""
     authority = f"{site.host}:{site.port}"
     headers = {"Host": authority, "User-Agent": USER_AGENT, **proxy_headers(proxy)}  # R1
     exchange.ask("CONNECT", authority, headers)
@@ -3541,17 +3541,6 @@ def open_tunnel(exchange: Exchange, site: UrlParts, proxy: UrlParts) -> None:
         raise kind(f"answers {status} to CONNECT, want 200")
     if exchange.surplus():
         raise ConnectionError("sends bytes before the TLS handshake")
-
-
-def verifying_tls_context() -> ssl.SSLContext:
-    """A context that verifies certificates and host names; SSL_CERT_FILE and SSL_CERT_DIR apply."""
-    import ssl
-
-    context = ssl.create_default_context()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Python 3.9 sets this option, so that OpenSSL 3 accepts an end without close_notify.
-    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-    return context
 
 
 # === 13. RATE LIMITER   R4 R5   spec 9.3, 9.4 ================================
