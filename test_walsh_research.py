@@ -60,8 +60,8 @@ import walsh_research as wr
 
 # What is used or replaced here of what is not public: a test of the house keeps the list.
 INTERNAL_NAMES = """
-    CACHE_FORMAT CALL CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_LISTED_ENTRIES
-    MAX_READ_BYTES MAX_XML_COUNTS PROGRESS_SECONDS PlainUnpickler ProcessRun ScenarioRun
+    CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_LISTED_ENTRIES
+    MAX_READ_BYTES MAX_XML_COUNTS PROGRESS_SECONDS ProcessRun ScenarioRun
     address_refusal default_cache_dir detect_identity entry_digest harness_bot
     live_checks measured offline_checks parse_ask_answer parse_json robots2_chain
     robots2_gate robots2_use scope_covers wire_url

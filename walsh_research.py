@@ -3310,6 +3310,14 @@ def look_up(host: str, seconds: float) -> tuple[list[str], str]:
     return [address[0] for *_, address in found], f"{host} does not exist"
 
 
+def environment_proxies() -> dict[str, str]:
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return {}  # a denial from the cache would take a fifth longer with the import
+    from urllib.request import getproxies_environment
+
+    return getproxies_environment()
+
+
 def proxy_for(site: UrlParts, proxies: dict[str, str]) -> UrlParts | None:
     """The proxy that is set for a site, or None. Raises ValueError for a bad setting."""
     name = site.scheme if proxies.get(site.scheme) else "all"
@@ -3409,9 +3417,7 @@ class HttpTransport:
             )
         proxies = self.proxies
         if proxies is None:
-            from urllib.request import getproxies_environment
-
-            proxies = getproxies_environment()
+            proxies = environment_proxies()
         port = target.port or DEFAULT_PORTS[target.scheme]
         site = UrlParts(target.scheme, None, target.host, port, "", "")
         return self, site, proxy_for(site, proxies)
