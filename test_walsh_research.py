@@ -46,7 +46,6 @@ import tracemalloc
 import types
 import typing
 import unicodedata
-import warnings
 import zipfile
 import zlib
 from collections import Counter, defaultdict
