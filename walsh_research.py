@@ -11333,7 +11333,6 @@ class Command(SystemClock):
         self.done = 0  # number of targets
         self.name_columns = 0  # the width to which URLs are padded
         self.doing = ""  # the latest message of the bot
-        self.shown_target = ""  # the target of the latest source
         self.started_at = self.monotonic()
         self.bot: Bot | None = None
         make_blocking(sys.stdout)
@@ -11637,8 +11636,6 @@ class Command(SystemClock):
         source = source._replace(items=JsonLater(source.items))
         result = source.result
         is_none = source.kind == "none"
-        is_next = source.target != self.shown_target
-        self.shown_target = source.target
         if is_none and result and not result.ok:
             self.show_result(result, record=source)
             return
@@ -11650,9 +11647,9 @@ class Command(SystemClock):
             found = in_one_line(self.why(result.outcome, result))
         elif source.items or source.kind == "llms.txt" or source.url == source.target:
             found = counted(len(source.items), "item")
-        if is_next and not is_none and not self.options.json:
-            self.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
         said = [found, quoted_title(source.title), source.warning]
+        if len(self.targets) > 1 and not is_none:
+            said.append(f"for {source.target}")
         head = f"{source.kind:<8}  "
         self.row(source, head, source.url, said)
         if self.options.json:
