@@ -9147,8 +9147,7 @@ class TestCommandLine:
     @given(
         "arguments, told",
         ("", "no target is named, want a URL, - for stdin, or --input FILE; --help shows all"),
-        ("--jsn=5 x", "--jsn is no option, want --json"),
-        ("--no-robots x", "--no-robots is no option, want one that --help shows"),
+        ("--no-robots=5 x", "--no-robots is no option, want one that --help shows"),
         ("-z x", "-z is no option, want one that --help shows"),
         ("--max-wait", "expected one argument, want it as --help shows it"),
         ("--json=yes x", "ignored explicit argument 'yes', want it as --help shows it"),
@@ -9301,7 +9300,7 @@ class TestResultLines:
         ("--origin https://list.test //c.test/", 3, "^DENY  R3 .*blocklist entry c.test, "),
         ("nonsense", 1, r"^FAIL  -        nonsense  URL is 'nonsense', want http\(s\)://host"),
         ("/page", 0, "Z 1 target: 1 fetched; 3 requests in "),
-        ("/page /page# /no /gone //b.test/late x", 1, "Z 5 targets: 1 f.*, 2 failed; "),
+        ("/page /page# /no /gone //b.test/late x", 1, "Z 6 targets: 1 f.*, 1 skipped, 2 failed; "),
         ("--quiet /page /no", 3, SILENCE),
         ("-q /page /gone", 1, r"\AFAIL  404 .*\n\Z"),
         ("/no /gone", 1, "^FAIL  404      https://a.test/gone  the server answered 404$"),

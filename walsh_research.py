@@ -9631,8 +9631,6 @@ def count_outcomes(outcomes: Iterable[str]) -> dict[str, int]:
 
 STATUS_TICK_SECONDS = 0.5  # between two updates of a status line
 MAX_JOBS = 64  # processes; each holds a copy of the blocklist
-MAX_WINDOWS_JOBS = 60  # Windows cannot wait for more than 62 pipes at once
-PARENT_LOOK_SECONDS = 0.5  # between two checks of a worker whether its parent is alive
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -9765,7 +9763,7 @@ def end_with_parent() -> None:
     parent: Any = multiprocessing.parent_process()
     # is_alive() watches a pipe. A process that inherited a copy of it keeps the pipe open.
     while parent.is_alive() and os.getppid() == number:
-        parent.join(PARENT_LOOK_SECONDS)
+        parent.join(0.5)
     os._exit(1)
 
 
@@ -9806,7 +9804,8 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
     from multiprocessing.connection import wait
 
     urls = assignment.urls
-    count = min(jobs, MAX_WINDOWS_JOBS) if sys.platform == "win32" else jobs
+    # Windows cannot wait for more than 62 pipes at once.
+    count = min(jobs, 60) if sys.platform == "win32" else jobs
     shares = split_by_host(filter(host_of, urls), count, partial(queue_of, bot))
     if not shares or not bot.share_memory():  # no host, or no folder to share
         yield from findings_of(bot, assignment)
@@ -10998,38 +10997,16 @@ exit codes:
   2 command line or input file wrong     3 nothing failed, a gate denied
   4 live fixtures out of reach         130 Ctrl-C, 143 SIGTERM, 141 closed pipe
 """
-HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
-MODES = (  # in the order in which they are looked for
-    "help",
-    "version",
-    "mcp",
-    "report",
-    "body",
-    "text",
-    "check",
-    "discover",
-    "attest",
-    "selftest",
-)
+LONE_MODES = ("help", "version", "mcp", "report", "attest", "selftest")  # without targets
 CONTENT_MODES = ("body", "text")
-EXIT_CODES = (0, 4, 3, 1, 2)  # the last one that applies is the command's
-EXIT_INTERRUPTED = 130
-EXIT_TERMINATED = 143
-EXIT_CLOSED_PIPE = 141
-MAX_URL_COLUMNS = 60  # ours: URLs are padded to at most this width, and never cut
-CHECK_NAME_COLUMNS = 76  # ours: the length of the longest name of a check
-MAX_DETAIL_CHARACTERS = 2000  # ours: of the text behind a URL, and of a line of the log
-MAX_SHOWN_ITEMS = 20  # ours: of each source that --discover lists
-USUAL_PIECES = 10_000  # ours: pieces of a line of JSON that are written at once
-UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell 5 writes files in UTF-16
+MAX_DETAIL_CHARACTERS = 2000  # of the text behind a URL, and of a line of the log
+MAX_SHOWN_ITEMS = 20  # of each source that --discover lists
 
-
-# The option that would change a result, by outcome and by gate or status.
+# The option that would change a result, by outcome, and by gate or status.
 HINTS: dict[tuple[str, object], str] = {
     ("denied", "address"): "--allow-private permits it",
     ("deferred", "R4"): "--max-wait waits longer",
     ("deferred", "R5"): "--max-wait waits longer",
-    ("skipped", None): "--force asks all the same",
     ("failed", 200): "--max-bytes reads more",
 }
 
@@ -11040,7 +11017,6 @@ OUTCOMES = {
     "denied": ("DENY", 3),
     "deferred": ("WAIT", 1),
     "skipped": ("SKIP", 0),
-    "repeated": ("SKIP", 0),  # a second spelling of a target
     "failed": ("FAIL", 1),
     "pass": ("PASS", 0),
     "fail": ("FAIL", 1),
@@ -11114,10 +11090,9 @@ def option_parser() -> argparse.ArgumentParser:
         def error(self, message: str) -> NoReturn:
             raise Misuse(f"{message}, want it as --help shows it")
 
-    # argparse makes a formatter for each option. Without a width it imports shutil, which is slow.
-    formatter = partial(argparse.HelpFormatter, width=80)
-    parser = Parser(add_help=False, allow_abbrev=False, formatter_class=formatter)
-    for short, name, kind, default in re.findall(HELP_OPTION, HELP, re.MULTILINE):
+    parser = Parser(add_help=False, allow_abbrev=False)
+    line = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
+    for short, name, kind, default in re.findall(line, HELP, re.MULTILINE):
         if not kind:
             parser.add_argument(*filter(None, (name, short)), action="store_true")
         elif name == "--input":
@@ -11138,11 +11113,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     for word in itertools.takewhile("--".__ne__, words):
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
-            known = ["--" + attribute.replace("_", "-") for attribute in vars(options)]
-            near = difflib.get_close_matches(name, known, 1, 0.85)  # not --robots2 for --no-robots
-            wanted = near[0] if near else "one that --help shows"
-            raise Misuse(f"{name} is no option, want {wanted}")
-    options.urls = [word for word in words if word != "--"]
+            raise Misuse(f"{name} is no option, want one that --help shows")
+    options.urls = [word for word in words if word not in ("-", "--")]
+    if "-" in words:
+        options.input.insert(0, "-")
     options.mode = chosen_mode(options)
     if options.force:
         options.min_age = 0.0  # R8
@@ -11151,7 +11125,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def chosen_mode(options: argparse.Namespace) -> str:
     """Return the mode, which is a method of Command. Raises Misuse if the words contradict it."""
-    modes = [name for name in MODES if getattr(options, name)] or ["fetch"]
+    names = (*LONE_MODES, *CONTENT_MODES, "check", "discover")
+    modes = [name for name in names if getattr(options, name)] or ["fetch"]
     mode = modes[0]
     has_target = bool(options.urls or options.input)
     if mode in ("help", "version"):
@@ -11160,26 +11135,24 @@ def chosen_mode(options: argparse.Namespace) -> str:
         raise Misuse(f"--{modes[1]} is beside --{mode}, want one of them")
     if options.offline and not options.selftest:
         raise Misuse("--offline is without --selftest, want both")
-    if mode in ("fetch", *CONTENT_MODES, "check", "discover"):
-        if not has_target:
-            wanted = "a URL, - for stdin, or --input FILE; --help shows all"
-            raise Misuse(f"no target is named, want {wanted}")
-    elif has_target:
+    if has_target and mode in LONE_MODES:
         raise Misuse(f"a target is beside --{mode}, want one of them")
+    if not has_target and mode not in LONE_MODES:
+        raise Misuse(
+            "no target is named, want a URL, - for stdin, or --input FILE; --help shows all"
+        )
     return mode
 
 
 def read_text(name: Union[str, os.PathLike[str]]) -> str:
     """Read a file, or stdin ("-"), in UTF-8, or in UTF-16 if it begins with a byte order mark."""
-    if name != "-":
+    if name == "-":
+        make_blocking(sys.stdin)
+        data = sys.stdin.buffer.read() if sys.stdin else b""  # None if it is closed
+    else:
         with open(name, "rb") as file:
             data = file.read()
-    elif sys.stdin is None:  # closed
-        data = b""
-    else:
-        make_blocking(sys.stdin)
-        data = sys.stdin.buffer.read()
-    if data[:2] in UTF_16_MARKS:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # as PowerShell 5 writes files
         return data.decode("utf-16", "replace")
     return data.decode("utf-8-sig", "surrogateescape")  # bytes that are no UTF-8 make a bad URL
 
@@ -11298,13 +11271,30 @@ def what_came(result: Result) -> list[object]:
 
 def with_words(result: Result) -> Result:
     """Return the Result with the body that --text writes, which is empty if there are no words."""
-    if media_kind(result.content_type) == "html":
+    body, content_type = result.body, result.content_type
+    if media_kind(content_type) == "html":
         words = words_of_page(result)
         body = f"{words}\n".encode() if words else b""
-        return result._replace(body=body, content_type="text/plain; charset=utf-8")
-    if is_text(result.body, result.content_type):
-        return result
-    return result._replace(body=b"")
+        content_type = "text/plain; charset=utf-8"
+    elif not is_text(body, content_type):
+        body = b""
+    return result._replace(body=body, content_type=content_type)
+
+
+def why(result: Result) -> list[object]:
+    """Return the reason, the option that would change the result, and the time of the next try.
+
+    The library's reasons name no option.
+    """
+    outcome = result.outcome
+    hint = again = ""
+    if result.final_url:  # else no gate was asked, and no option changes that
+        hint = HINTS.get((outcome, result.gate)) or HINTS.get((outcome, result.status), "")
+    if result.retry_at and outcome == "skipped":  # its reason has the time
+        hint = "--force asks all the same"
+    elif result.retry_at:
+        again = f"again at {iso_utc(result.retry_at)}"
+    return [result.reason, hint, again]
 
 
 class JsonLater(list[Any]):
@@ -11345,31 +11335,24 @@ class Command(SystemClock):
             getattr(self, self.options.mode)()
         finally:
             self.status()
-        return max(self.codes, key=EXIT_CODES.index)
+        return max(self.codes, key=(0, 4, 3, 1).index)  # the last of these that applies
 
     def collect_targets(self) -> None:
         """Read the input files. Raises Misuse if one is wrong, before any request."""
-        urls = self.options.urls
-        names = self.options.input
-        if "-" in urls:
-            names = ["-", *names]
-        self.targets = [url for url in urls if url != "-"]
-        for name in names:
+        self.targets = list(self.options.urls)
+        for name in self.options.input:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
         count = len(self.targets)
         if self.writes_bytes and count != 1:
             raise Misuse(f"--{self.options.mode} has {count} targets, want one, or --json")
         widest = max(map(len, self.targets), default=0)
-        self.name_columns = min(MAX_URL_COLUMNS, widest)
+        self.name_columns = min(60, widest)  # a longer URL is not cut
 
     def make_bot(self, **others: Any) -> Bot:
         """Make a bot with the options. Raises Misuse if the bot refuses one."""
         options = self.options
         wanted = {name: value for name, value in vars(options).items() if name in Options._fields}
-        if options.selftest:  # the fixtures are requested without validators
-            wanted["cache_dir"] = None
-            wanted["tag"] = options.tag or detect_identity(os.environ)  # R13
         wanted.update(
             robots2=options.robots2,
             warn=self.warn,
@@ -11450,23 +11433,6 @@ class Command(SystemClock):
 
     # --- Lines ------------------------------------------------------------
 
-    def hint(self, outcome: str, value: Result | Decision) -> str:
-        """Name the option that would change a result. Reasons of the library name no option."""
-        key: object = value.gate
-        if isinstance(value, Result):
-            if outcome == "failed":
-                key = value.status
-            elif outcome == "deferred" and not value.final_url:  # R8: no option changes the time
-                return ""
-        return HINTS.get((outcome, key), "")
-
-    def why(self, outcome: str, value: Result | Decision) -> list[object]:
-        """Return the reason, the option that would help, and the time of the next try."""
-        again = ""
-        if value.retry_at and outcome != "skipped":  # the reason of a skip has the time
-            again = f"again at {iso_utc(value.retry_at)}"
-        return [value.reason, self.hint(outcome, value), again]
-
     def write(self, pieces: Iterable[str]) -> None:
         """Write a line, given in pieces, to stdout, or to stderr if stdout carries a body."""
         self.status()
@@ -11476,8 +11442,8 @@ class Command(SystemClock):
         stdout = open_stdout()
         line = itertools.chain(pieces, "\n")
         with line_lock(stdout):
-            # A line of the usual size is written at once, so that Ctrl-C cannot cut it.
-            stdout.write("".join(islice(line, USUAL_PIECES)))
+            # A line of usual length is written at once, so that Ctrl-C cannot cut it in two.
+            stdout.write("".join(islice(line, 10_000)))
             stdout.writelines(line)
             stdout.flush()
 
@@ -11500,11 +11466,10 @@ class Command(SystemClock):
         head: str,
         name: str,
         said: Iterable[object],
-        more: Mapping[str, Any] = NO_FIELDS,
     ) -> None:
-        """Write an object with additional fields, or a line in columns."""
+        """Write a value tuple, or a mapping, as JSON, or a line in columns."""
         if self.options.json:
-            self.show_object({**value.to_dict(), **more})
+            self.show_object(as_json(value))
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
@@ -11518,7 +11483,6 @@ class Command(SystemClock):
         name: str,
         said: Iterable[object],
         is_well: bool = True,
-        more: Mapping[str, Any] = NO_FIELDS,
     ) -> bool:
         """Count an outcome and show it. Returns whether more lines may follow.
 
@@ -11530,7 +11494,7 @@ class Command(SystemClock):
         self.counts[outcome] += 1
         is_shown = not self.options.quiet or exit_code == 1
         if is_shown:
-            self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said, more)
+            self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said)
         return is_shown and not self.options.json
 
     # --- Modes ------------------------------------------------------------
@@ -11560,26 +11524,23 @@ class Command(SystemClock):
         """Show a Result. With --json the object is `record`, if one is given."""
         if self.options.verbose and result.final_url:  # else no gate was asked
             self.explain(result.decision._replace(url=result.final_url), self.note)
-        outcome: str = result.outcome
-        if outcome == "skipped" and result.retry_at is None:
-            outcome = "repeated"
-        said = what_came(result) if outcome == "fetched" else self.why(outcome, result)
+        outcome = result.outcome
+        said = what_came(result) if outcome == "fetched" else why(result)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
         if result.ok and result.read:  # else the line has the reason already
             said += result.warnings
         is_well = not result.last_failure  # R8
-        more: Mapping[str, str] = NO_FIELDS
         content = with_words(result) if self.options.mode == "text" else result
         has_content = self.gives_content and content.body != b""
+        shown: Any = record or result._replace(links=JsonLater(result.links))
         if has_content and self.options.json:
-            more = self.content_fields(content)
+            shown = {**shown.to_dict(), **self.content_fields(content)}
         elif self.gives_content and not has_content:
             said.insert(0, "nothing was written")
             is_well = False
         code = result.status or result.gate
-        shown = record or result._replace(links=JsonLater(result.links))
-        is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well, more)
+        is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well)
         if has_content and result.no_ai_input and not is_told:
             self.warn(f"{result.url}: {AI_INPUT_WARNING}")
         if has_content and self.writes_bytes:
@@ -11589,8 +11550,8 @@ class Command(SystemClock):
         """Write how many targets had which outcome, how many requests left, and the time."""
         if self.options.quiet or self.writes_bytes or self.bot is None:
             return
+        targets = counted(len(self.targets), "target")
         self.counts["not reached"] = len(self.targets) - self.done
-        targets = counted(len(self.targets) - self.counts.pop("repeated", 0), "target")
         outcomes = in_one_line([f"{count} {name}" for name, count in self.counts.items() if count])
         requests = counted(self.bot.requests, "request")
         self.note(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
@@ -11616,14 +11577,14 @@ class Command(SystemClock):
         self.show_findings("check", self.show_decision)
 
     def show_decision(self, decision: Decision) -> None:
-        outcome = "denied"
+        outcome: Outcome = "denied"
         if decision:
             outcome = "fetched"
         elif decision.gate is None:
             outcome = "failed"
         elif decision.retry_at:
             outcome = "deferred"
-        said = self.why(outcome, decision)
+        said = why(Result(outcome, decision.url, decision.url, decision=decision))
         is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, said)
         if is_shown and (decision or decision.gate):  # else the target is no URL
             self.explain(decision, self.detail)
@@ -11639,28 +11600,27 @@ class Command(SystemClock):
         if is_none and result and not result.ok:
             self.show_result(result, record=source)
             return
-        found = "listed alone: --discover it to read it"
         if is_none:
             self.codes.add(1)
             found = "no feed, no markdown, no llms.txt and no sitemap"
         elif result:  # the source was put off, or refused
-            found = in_one_line(self.why(result.outcome, result))
+            found = in_one_line(why(result))
         elif source.items or source.kind == "llms.txt" or source.url == source.target:
             found = counted(len(source.items), "item")
+        else:
+            found = "listed alone: --discover it to read it"
         said = [found, quoted_title(source.title), source.warning]
         if len(self.targets) > 1 and not is_none:
             said.append(f"for {source.target}")
-        head = f"{source.kind:<8}  "
-        self.row(source, head, source.url, said)
+        self.row(source, f"{source.kind:<8}  ", source.url, said)
         if self.options.json:
             return
-        indent = " " * len(head)
         for item in source.items[:MAX_SHOWN_ITEMS]:
             title = printable(getattr(item, "title", ""), 200)
-            self.detail(indent + f"{title}  {item.url}".strip())
-        if len(source.items) > MAX_SHOWN_ITEMS:
-            more = len(source.items) - MAX_SHOWN_ITEMS
-            self.detail(f"{indent}and {more} more; --json --force has all")
+            self.detail(" " * 10 + f"{title}  {item.url}".strip())
+        hidden = len(source.items) - MAX_SHOWN_ITEMS
+        if hidden > 0:
+            self.detail(" " * 10 + f"and {hidden} more; --json --force has all")
 
     def report(self) -> None:
         """Write a page about a run, from the lines of its --json."""
@@ -11684,11 +11644,12 @@ class Command(SystemClock):
 
     def live_checks(self) -> Iterable[Check]:
         """Return the checks of the live fixtures, none with --offline. Raises Misuse at once."""
-        bot = self.make_bot()
+        tag = self.options.tag or detect_identity(os.environ)  # R13
+        bot = self.make_bot(cache_dir=None, tag=tag)  # without validators
         return () if self.options.offline else live_checks(bot)
 
     def selftest(self) -> None:
-        self.name_columns = CHECK_NAME_COLUMNS
+        self.name_columns = 76  # as wide as the longest name of a check
         for check in itertools.chain(offline_checks(), self.live_checks()):
             self.show_outcome(check, check.outcome, check.clause, check.check, [check.observed])
         summary = count_outcomes(self.counts.elements())
@@ -11757,19 +11718,16 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         with handled_signals():
             return Command(words).run()
     except Terminated:
-        return EXIT_TERMINATED
+        return 143  # 128 and the number of the signal, as of a process that it ends
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return 130
     except Misuse as error:
         log(f"walsh_research.py: {error}")
         return 2
     except BrokenPipeError:
-        return EXIT_CLOSED_PIPE
+        return 141
     except OSError as error:  # the disk is full, or the process may open no more files
-        found = str(error)
-        if error.strerror:
-            found = f"cannot go on ({error.strerror}), want room for it"
-        log(f"walsh_research.py: {found}")
+        log(f"walsh_research.py: cannot go on ({error.strerror or error})")
         return 1
     finally:
         flush_or_drop()
@@ -11785,8 +11743,4 @@ def flush_or_drop() -> None:
 
 
 if __name__ == "__main__":
-    exit_code = main()
-    import gc
-
-    gc.freeze()  # saves the search for garbage at exit
-    sys.exit(exit_code)
+    sys.exit(main())
