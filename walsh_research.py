@@ -9638,7 +9638,7 @@ class Finding(NamedTuple):
     """A result for one target."""
 
     target: str  # as asked
-    value: Any  # a Result, a Decision or a Source; None: only the status line is to be updated
+    value: Any  # a Result, a Decision or a Source; None if only the status line may have changed
     is_last: bool = True  # nothing more follows for this target
 
 
@@ -9646,12 +9646,12 @@ Findings = Generator[Finding, None, None]
 
 
 class Assignment(NamedTuple):
-    """A task for one bot. It is sent to worker processes."""
+    """What one bot is to do. Worker processes receive it through a pipe."""
 
     mode: str  # "run", "check" or "discover"
     urls: Sequence[str]
     min_age: float = 0.0  # R8: seconds
-    keeps_bodies: bool = True
+    keeps_bodies: bool = True  # else Results come without their body
     is_anew: bool = False  # send no validators
     adopts: bool = True  # R7: store validators; false in a worker, whose parent stores them
 
@@ -9660,7 +9660,8 @@ def findings_of(bot: Bot, assignment: Assignment, jobs: int = 1) -> Findings:
     """Yield Findings as they are made, by this process or by `jobs` worker processes.
 
     The workers end when the generator is closed. `bot.requests` and `bot.blocklist_was_missed`
-    include what they did. Raises ValueError at once if there cannot be so many.
+    include what they did. Raises ValueError at once, not at the first `next`, if `jobs` processes
+    cannot be started.
     """
     if jobs == 1:
         return MODE_FINDINGS[assignment.mode](bot, assignment)
@@ -9707,7 +9708,7 @@ def check_findings(bot: Bot, assignment: Assignment) -> Findings:
 
 def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
-        # The variable of a loop would keep the items while the next source is requested.
+        # A loop variable would keep the items of a source while the next one is requested.
         yield from map(partial(Finding, url, is_last=False), bot.discover(url, assignment.min_age))
         yield Finding(url, None)
 
@@ -9748,7 +9749,7 @@ def work(
         bot.merge_progress(0, failed_at)
         for finding in findings_of(bot, assignment):
             tell("finding", (finding, bot.progress()))
-            parent.recv_bytes()  # The parent has shown this finding.
+            parent.recv_bytes()  # waits until the parent has shown this finding
     except Exception as error:  # noqa: BLE001 - the parent reports the targets as failed
         with suppress(OSError):  # the parent is gone
             tell("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
@@ -9761,7 +9762,7 @@ def end_with_parent() -> None:
 
     number = os.getppid()
     parent: Any = multiprocessing.parent_process()
-    # is_alive() watches a pipe. A process that inherited a copy of it keeps the pipe open.
+    # is_alive() watches a pipe, which stays open while any other process has a copy of it.
     while parent.is_alive() and os.getppid() == number:
         parent.join(0.5)
     os._exit(1)
@@ -9786,7 +9787,7 @@ def forget_workers() -> None:
     for workers in RUNNING_WORKERS.values():
         import multiprocessing.process
 
-        # At exit multiprocessing terminates the processes in this set, which is a copy here.
+        # At the child's exit multiprocessing would terminate the processes in its copy of this set.
         children: set[BaseProcess] = getattr(multiprocessing.process, "_children", set())
         for connection, worker in workers.items():
             children.discard(worker.process)
@@ -9829,7 +9830,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
         yield from lost
         while workers:
             ready = wait(list(workers), STATUS_TICK_SECONDS)
-            for connection in filter(workers.__contains__, ready):  # none in a forked child
+            for connection in filter(workers.__contains__, ready):  # empty in a forked child
                 yield from receive(bot, assignment.mode, workers, connection)
             yield Finding("", None, is_last=False)  # updates the status line
     finally:
@@ -9853,7 +9854,7 @@ def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: Workers)
 
 
 def receive(bot: Bot, mode: str, workers: Workers, connection: Any) -> Findings:
-    """Handle the next message of a worker. The open targets of one that has ended have failed."""
+    """Handle the next message of a worker. If it has ended, its unfinished targets have failed."""
     process, unfinished = workers[connection]
     try:
         kind, value = connection.recv()
@@ -9889,7 +9890,7 @@ def host_of(url: str) -> str:
 
 
 def queue_of(bot: Bot, url: str) -> str:
-    """Return the host at which a target waits: its own, or that of the redirect it waits at."""
+    """Return the host of the URL that is requested next: after a deferral, that of a redirect."""
     way = way_of(bot.sources.load(canonical_url(wire_url(url))), bot.now())
     return host_key(way.urls[-1]) if way.urls else host_of(url)
 
@@ -9899,8 +9900,8 @@ def split_by_host(
 ) -> list[list[str]]:
     """Deal URLs to at most `count` lists of about the same length, each host to one list.
 
-    Each list is for one process or machine, since pace is kept by host (R4a). Targets that are no
-    URLs count as one host.
+    Each list is for one process or machine: two that share a host would break its pace (R4a).
+    Targets that are no URLs count as one host.
     """
     by_host: dict[str, list[str]] = {}
     for url in urls:
@@ -9917,7 +9918,7 @@ def worker_context() -> Any:
 
     if sys.platform.startswith("linux"):
         with suppress(OSError):
-            # With more threads, a lock that another one holds would stay locked in the child.
+            # A lock that another thread holds would stay locked in the child.
             if len(os.listdir("/proc/self/task")) == 1:
                 return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
@@ -10727,8 +10728,8 @@ class McpServer(SystemClock):
 
 
 # === 22. REPORT ===============================================================
-# A page for publishers: when each host was requested, and what was refused and why. It is made from
-# the fields of results, and reasons are shown but not parsed. Every foreign string is escaped.
+# A page for publishers: when each host was asked, and what was refused and why. It is made from the
+# fields of results; reasons are shown, but never parsed. Every foreign string is escaped.
 
 MAX_REPORT_ROWS = 500  # of each list and drawing; a browser cannot show a million
 REPORT_PAGE = f"""\
@@ -10770,8 +10771,8 @@ the <a href="{ORIGIN}{BLOCKLIST_PATH}">opt-out list</a> is public.</p>
 <h2>Requests by host</h2>
 <p>Each mark is a request, on one axis of time: <b class="target">&#9679;</b> a page,
 <b class="policy">&#9679;</b> robots.txt or another policy document, <b class="trouble">&#9679;</b>
-an answer of 400 and above, or none. The gap is that of the two closest requests for pages,
-redirects and retries included, and behind it stands what robots.txt asked for at that time.</p>
+an answer of 400 and above, or none. The gap is the shortest between two requests for pages
+(redirects and retries included), followed by what robots.txt asked for at that time.</p>
 <table class="hosts"><tr><th>host<th>requests<th>gap<th>when</tr>
 $hosts
 </table>
@@ -10824,8 +10825,8 @@ class Report:
     def __init__(self) -> None:
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.unread = 0  # number of lines that are no results
-        # By host: all requests; and for each request for a target its time and the pace that was
-        # asked for then.
+        # By host: all requests; and the time of each request for a target, with the interval that
+        # was asked for at that time.
         self.requests: dict[str, list[ReportedRequest]] = collections.defaultdict(list)
         self.starts: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
         # By outcome, gate, host and reason: a row of the table. Its fourth cell counts targets.
@@ -10857,7 +10858,7 @@ class Report:
             gate = result["gate"] or result["status"] or "-"
             reason = result["reason"]
             row = [outcome, gate, asked_host, 0, reason, result["url"]]
-            if result["retry_at"]:  # reasons differ in their times; they share a row
+            if result["retry_at"]:  # such reasons differ only in their times, and share a row
                 reason = ""
             row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
             row[3] += 1
@@ -10903,7 +10904,7 @@ class Report:
         return [escaped(host), str(len(requests)), self.closest(host), f"{drawing}</svg>"]
 
     def closest(self, host: str) -> str:
-        """Describe the gap that falls short of its pace most, or exceeds it least."""
+        """Describe the gap between two requests that is shortest, compared with its pace."""
         starts = sorted(self.starts[host])
         gaps = [(at - before - pace, pace) for (before, _), (at, pace) in zip(starts, starts[1:])]
         if not gaps:
@@ -10916,7 +10917,7 @@ class Report:
 
 
 def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
-    """Read an entry of `requests` in JSON. Raises an exception if it is none."""
+    """Read an entry of `requests` in JSON. Raises an exception if it is malformed."""
     from datetime import datetime
 
     kind = request["kind"]
@@ -10976,18 +10977,18 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
   --timeout SECONDS     for one whole request (default 30)
   --max-bytes N         of one body, decoded; k, M, G work (default 10M)
   --jobs N              processes that share the hosts, 1 to 64 (default 1)
-  --unreachable WHAT    while robots.txt is: allow or defer (default allow)
+  --unreachable WHAT    robots.txt out of reach: allow or defer (default allow)
   --robots2             obey robots2.txt as well
   --allow-private       permit addresses that are not public
 cache and output:
   --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
-  --reader NAME         who reads; what is unchanged since NAME read it is SAME
+  --reader NAME         SAME means: not changed since NAME read it
   --json                JSON Lines on stdout
   -q, --quiet           only what made the exit code 1; no summary
   -v, --verbose         also each request, wait and gate, on stderr
 proof:
   --offline             with --selftest: vectors and sandbox alone
-  --origin URL          publishes the blocklist (default https://wal.sh)
+  --origin URL          publisher of the blocklist (default https://wal.sh)
   --tag ORG/REPO[@SHA]  sign requests to the origin (R13)
 examples:
   walsh_research.py https://example.org/ https://example.net/feed.xml
@@ -11154,7 +11155,7 @@ def read_text(name: Union[str, os.PathLike[str]]) -> str:
             data = file.read()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # as PowerShell 5 writes files
         return data.decode("utf-16", "replace")
-    return data.decode("utf-8-sig", "surrogateescape")  # bytes that are no UTF-8 make a bad URL
+    return data.decode("utf-8-sig", "surrogateescape")  # a URL with other bytes is refused
 
 
 def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
@@ -11175,7 +11176,10 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
 
 
 def make_blocking(stream: TextIO) -> None:
-    """Make a stream block. A pipe of some harnesses does not, and seems to end or loses lines."""
+    """Make a stream blocking. On a pipe that is not, reads seem to end, and written lines get lost.
+
+    Some harnesses start their tools with such pipes.
+    """
     with suppress(AttributeError, OSError, ValueError):  # not a file, or Windows before Python 3.12
         os.set_blocking(stream.fileno(), True)
 
@@ -11298,7 +11302,10 @@ def why(result: Result) -> list[object]:
 
 
 class JsonLater(list[Any]):
-    """A list of value tuples that are made JSON-ready one by one, to save memory."""
+    """A list of value tuples that are made JSON-ready one by one.
+
+    For a sitemap of fifty thousand entries this saves 9 MB, so that 64 MiB suffice.
+    """
 
     def to_dict(self) -> JsonLater:
         return self
@@ -11320,7 +11327,7 @@ class Command(SystemClock):
         self.targets: list[str] = []
         self.codes = {0}  # exit codes of what was shown
         self.counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))
-        self.done = 0  # number of targets
+        self.done = 0  # number of targets that are done
         self.name_columns = 0  # the width to which URLs are padded
         self.doing = ""  # the latest message of the bot
         self.started_at = self.monotonic()
@@ -11455,18 +11462,12 @@ class Command(SystemClock):
         self.line(printable(text, MAX_DETAIL_CHARACTERS))
 
     def show_object(self, value: Any, indent: int | None = None) -> None:
-        """Write JSON in pieces: the text of fifty thousand items would need too much memory."""
+        """Write JSON in pieces, since the whole text of fifty thousand items takes much memory."""
         import json
 
         self.write(json.JSONEncoder(allow_nan=False, indent=indent).iterencode(value))
 
-    def row(
-        self,
-        value: Any,
-        head: str,
-        name: str,
-        said: Iterable[object],
-    ) -> None:
+    def row(self, value: Any, head: str, name: str, said: Iterable[object]) -> None:
         """Write a value tuple, or a mapping, as JSON, or a line in columns."""
         if self.options.json:
             self.show_object(as_json(value))
@@ -11486,7 +11487,7 @@ class Command(SystemClock):
     ) -> bool:
         """Count an outcome and show it. Returns whether more lines may follow.
 
-        With --quiet only what counts as 1 is shown. `is_well=False` counts as 1 in place of 0.
+        With --quiet only an outcome of exit code 1 is shown. `is_well=False` makes 1 of 0.
         """
         word, exit_code = OUTCOMES[outcome]
         exit_code = exit_code or int(not is_well)
@@ -11521,18 +11522,18 @@ class Command(SystemClock):
     body = text = fetch  # show_result writes the content
 
     def show_result(self, result: Result, record: Source | None = None) -> None:
-        """Show a Result. With --json the object is `record`, if one is given."""
+        """Show a Result; with --json show `record` in its place, if there is one."""
         if self.options.verbose and result.final_url:  # else no gate was asked
             self.explain(result.decision._replace(url=result.final_url), self.note)
         outcome = result.outcome
         said = what_came(result) if outcome == "fetched" else why(result)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
-        if result.ok and result.read:  # else the line has the reason already
+        if result.ok and result.read:  # otherwise the reason tells it
             said += result.warnings
         is_well = not result.last_failure  # R8
         content = with_words(result) if self.options.mode == "text" else result
-        has_content = self.gives_content and content.body != b""
+        has_content = self.gives_content and bool(content.body)
         shown: Any = record or result._replace(links=JsonLater(result.links))
         if has_content and self.options.json:
             shown = {**shown.to_dict(), **self.content_fields(content)}
@@ -11683,7 +11684,7 @@ def arguments_as_options() -> Iterator[None]:
 
 @contextmanager
 def readable(name: str, option: str, wanted: str) -> Iterator[None]:
-    """Raise Misuse if the file of an option cannot be read, or has not what is wanted."""
+    """Raise Misuse if the file of an option cannot be read, or does not have what is wanted."""
     try:
         yield
     except (OSError, ValueError) as error:
