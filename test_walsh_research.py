@@ -9306,7 +9306,6 @@ class TestResultLines:
         ("/page; /page", 0, "^SKIP  200      https://a.test/page  .*, --force asks all the same$"),
         ("/gone; -q /gone", 1, "^SKIP  404 "),
         ("/page; +600; --min-age 1d --min-age 5m /page", 0, "^OK    200 "),
-        ("/page; +600; --min-age 5m --min-age 1d /page", 0, "^SKIP  200 "),
         ("/etag; --force /etag", 0, "^SAME  304      https://a.test/etag  not modified"),
         ("http://10.0.0.1/", 3, "^DENY  address .*, --allow-private permits it$"),
         ("--max-bytes 2k /big", 1, "^FAIL  200 .*, --max-bytes reads more$"),
