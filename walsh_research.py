@@ -9646,7 +9646,7 @@ Findings = Generator[Finding, None, None]
 
 
 class Assignment(NamedTuple):
-    """What one bot is to do. Worker processes receive it through a pipe."""
+    """What one bot is to do, in this process or in a worker process."""
 
     mode: str  # "run", "check" or "discover"
     urls: Sequence[str]
