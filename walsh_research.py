@@ -9495,8 +9495,6 @@ def count_outcomes(outcomes: Iterable[str]) -> dict[str, int]:
 
 STATUS_TICK_SECONDS = 0.5  # between two updates of a status line
 MAX_JOBS = 64  # processes; each holds a copy of the blocklist
-MAX_WINDOWS_JOBS = 60  # Windows cannot wait for more than 62 pipes at once
-PARENT_LOOK_SECONDS = 0.5  # between two checks of a worker whether its parent is alive
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -9504,7 +9502,7 @@ class Finding(NamedTuple):
     """A result for one target."""
 
     target: str  # as asked
-    value: Any  # a Result, a Decision or a Source; None: only the status line is to be updated
+    value: Any  # a Result, a Decision or a Source; None if only the status line may have changed
     is_last: bool = True  # nothing more follows for this target
 
 
@@ -9512,12 +9510,12 @@ Findings = Generator[Finding, None, None]
 
 
 class Assignment(NamedTuple):
-    """A task for one bot. It is sent to worker processes."""
+    """What one bot is to do, in this process or in a worker process."""
 
     mode: str  # "run", "check" or "discover"
     urls: Sequence[str]
     min_age: float = 0.0  # R8: seconds
-    keeps_bodies: bool = True
+    keeps_bodies: bool = True  # else Results come without their body
     is_anew: bool = False  # send no validators
     adopts: bool = True  # R7: store validators; false in a worker, whose parent stores them
 
@@ -9526,7 +9524,8 @@ def findings_of(bot: Bot, assignment: Assignment, jobs: int = 1) -> Findings:
     """Yield Findings as they are made, by this process or by `jobs` worker processes.
 
     The workers end when the generator is closed. `bot.requests` and `bot.blocklist_was_missed`
-    include what they did. Raises ValueError at once if there cannot be so many.
+    include what they did. Raises ValueError at once, not at the first `next`, if `jobs` processes
+    cannot be started.
     """
     if jobs == 1:
         return MODE_FINDINGS[assignment.mode](bot, assignment)
@@ -9573,7 +9572,7 @@ def check_findings(bot: Bot, assignment: Assignment) -> Findings:
 
 def discover_findings(bot: Bot, assignment: Assignment) -> Findings:
     for url in assignment.urls:
-        # The variable of a loop would keep the items while the next source is requested.
+        # A loop variable would keep the items of a source while the next one is requested.
         yield from map(partial(Finding, url, is_last=False), bot.discover(url, assignment.min_age))
         yield Finding(url, None)
 
@@ -9614,7 +9613,7 @@ def work(
         bot.merge_progress(0, failed_at)
         for finding in findings_of(bot, assignment):
             tell("finding", (finding, bot.progress()))
-            parent.recv_bytes()  # The parent has shown this finding.
+            parent.recv_bytes()  # waits until the parent has shown this finding
     except Exception as error:  # noqa: BLE001 - the parent reports the targets as failed
         with suppress(OSError):  # the parent is gone
             tell("warning", f"a worker ends: {type(error).__name__}: {printable(str(error))}")
@@ -9627,9 +9626,9 @@ def end_with_parent() -> None:
 
     number = os.getppid()
     parent: Any = multiprocessing.parent_process()
-    # is_alive() watches a pipe. A process that inherited a copy of it keeps the pipe open.
+    # is_alive() watches a pipe, which stays open while any other process has a copy of it.
     while parent.is_alive() and os.getppid() == number:
-        parent.join(PARENT_LOOK_SECONDS)
+        parent.join(0.5)
     os._exit(1)
 
 
@@ -9652,7 +9651,7 @@ def forget_workers() -> None:
     for workers in RUNNING_WORKERS.values():
         import multiprocessing.process
 
-        # At exit multiprocessing terminates the processes in this set, which is a copy here.
+        # At the child's exit multiprocessing would terminate the processes in its copy of this set.
         children: set[BaseProcess] = getattr(multiprocessing.process, "_children", set())
         for connection, worker in workers.items():
             children.discard(worker.process)
@@ -9670,7 +9669,8 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
     from multiprocessing.connection import wait
 
     urls = assignment.urls
-    count = min(jobs, MAX_WINDOWS_JOBS) if sys.platform == "win32" else jobs
+    # Windows cannot wait for more than 62 pipes at once.
+    count = min(jobs, 60) if sys.platform == "win32" else jobs
     shares = split_by_host(filter(host_of, urls), count, partial(queue_of, bot))
     if not shares or not bot.share_memory():  # no host, or no folder to share
         yield from findings_of(bot, assignment)
@@ -9694,7 +9694,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
         yield from lost
         while workers:
             ready = wait(list(workers), STATUS_TICK_SECONDS)
-            for connection in filter(workers.__contains__, ready):  # none in a forked child
+            for connection in filter(workers.__contains__, ready):  # empty in a forked child
                 yield from receive(bot, assignment.mode, workers, connection)
             yield Finding("", None, is_last=False)  # updates the status line
     finally:
@@ -9718,7 +9718,7 @@ def start_worker(bot: Bot, task: Assignment, failed_at: float, workers: Workers)
 
 
 def receive(bot: Bot, mode: str, workers: Workers, connection: Any) -> Findings:
-    """Handle the next message of a worker. The open targets of one that has ended have failed."""
+    """Handle the next message of a worker. If it has ended, its unfinished targets have failed."""
     process, unfinished = workers[connection]
     try:
         kind, value = connection.recv()
@@ -9754,7 +9754,7 @@ def host_of(url: str) -> str:
 
 
 def queue_of(bot: Bot, url: str) -> str:
-    """Return the host at which a target waits: its own, or that of the redirect it waits at."""
+    """Return the host of the URL that is requested next: after a deferral, that of a redirect."""
     way = way_of(bot.sources.load(canonical_url(wire_url(url))), bot.now())
     return host_key(way.urls[-1]) if way.urls else host_of(url)
 
@@ -9764,8 +9764,8 @@ def split_by_host(
 ) -> list[list[str]]:
     """Deal URLs to at most `count` lists of about the same length, each host to one list.
 
-    Each list is for one process or machine, since pace is kept by host (R4a). Targets that are no
-    URLs count as one host.
+    Each list is for one process or machine: two that share a host would break its pace (R4a).
+    Targets that are no URLs count as one host.
     """
     by_host: dict[str, list[str]] = {}
     for url in urls:
@@ -9782,7 +9782,7 @@ def worker_context() -> Any:
 
     if sys.platform.startswith("linux"):
         with suppress(OSError):
-            # With more threads, a lock that another one holds would stay locked in the child.
+            # A lock that another thread holds would stay locked in the child.
             if len(os.listdir("/proc/self/task")) == 1:
                 return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
@@ -10522,8 +10522,8 @@ class McpServer(SystemClock):
 
 
 # === 22. REPORT ===============================================================
-# A page for publishers: when each host was requested, and what was refused and why. It is made from
-# the fields of results, and reasons are shown but not parsed. Every foreign string is escaped.
+# A page for publishers: when each host was asked, and what was refused and why. It is made from the
+# fields of results; reasons are shown, but never parsed. Every foreign string is escaped.
 
 MAX_REPORT_ROWS = 500  # of each list and drawing; a browser cannot show a million
 REPORT_PAGE = f"""\
@@ -10565,8 +10565,8 @@ the <a href="{ORIGIN}{BLOCKLIST_PATH}">opt-out list</a> is public.</p>
 <h2>Requests by host</h2>
 <p>Each mark is a request, on one axis of time: <b class="target">&#9679;</b> a page,
 <b class="policy">&#9679;</b> robots.txt or another policy document, <b class="trouble">&#9679;</b>
-an answer of 400 and above, or none. The gap is that of the two closest requests for pages,
-redirects and retries included, and behind it stands what robots.txt asked for at that time.</p>
+an answer of 400 and above, or none. The gap is the shortest between two requests for pages
+(redirects and retries included), followed by what robots.txt asked for at that time.</p>
 <table class="hosts"><tr><th>host<th>requests<th>gap<th>when</tr>
 $hosts
 </table>
@@ -10619,8 +10619,8 @@ class Report:
     def __init__(self) -> None:
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.unread = 0  # number of lines that are no results
-        # By host: all requests; and for each request for a target its time and the pace that was
-        # asked for then.
+        # By host: all requests; and the time of each request for a target, with the interval that
+        # was asked for at that time.
         self.requests: dict[str, list[ReportedRequest]] = collections.defaultdict(list)
         self.starts: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)
         # By outcome, gate, host and reason: a row of the table. Its fourth cell counts targets.
@@ -10652,7 +10652,7 @@ class Report:
             gate = result["gate"] or result["status"] or "-"
             reason = result["reason"]
             row = [outcome, gate, asked_host, 0, reason, result["url"]]
-            if result["retry_at"]:  # reasons differ in their times; they share a row
+            if result["retry_at"]:  # such reasons differ only in their times, and share a row
                 reason = ""
             row = self.reasons.setdefault((outcome, gate, asked_host, reason), row)
             row[3] += 1
@@ -10698,7 +10698,7 @@ class Report:
         return [escaped(host), str(len(requests)), self.closest(host), f"{drawing}</svg>"]
 
     def closest(self, host: str) -> str:
-        """Describe the gap that falls short of its pace most, or exceeds it least."""
+        """Describe the gap between two requests that is shortest, compared with its pace."""
         starts = sorted(self.starts[host])
         gaps = [(at - before - pace, pace) for (before, _), (at, pace) in zip(starts, starts[1:])]
         if not gaps:
@@ -10711,7 +10711,7 @@ class Report:
 
 
 def reported_request(request: Mapping[str, Any]) -> ReportedRequest:
-    """Read an entry of `requests` in JSON. Raises an exception if it is none."""
+    """Read an entry of `requests` in JSON. Raises an exception if it is malformed."""
     from datetime import datetime
 
     kind = request["kind"]
@@ -10771,18 +10771,18 @@ pace and limits (TIME is 90, 5m, 1h30m or PT5M):
   --timeout SECONDS     for one whole request (default 30)
   --max-bytes N         of one body, decoded; k, M, G work (default 10M)
   --jobs N              processes that share the hosts, 1 to 64 (default 1)
-  --unreachable WHAT    while robots.txt is: allow or defer (default allow)
+  --unreachable WHAT    robots.txt out of reach: allow or defer (default allow)
   --robots2             obey robots2.txt as well
   --allow-private       permit addresses that are not public
 cache and output:
   --cache-dir DIR       by default $WALSH_RESEARCH_CACHE, else the platform's
-  --reader NAME         who reads; what is unchanged since NAME read it is SAME
+  --reader NAME         SAME means: not changed since NAME read it
   --json                JSON Lines on stdout
   -q, --quiet           only what made the exit code 1; no summary
   -v, --verbose         also each request, wait and gate, on stderr
 proof:
   --offline             with --selftest: vectors and sandbox alone
-  --origin URL          publishes the blocklist (default https://wal.sh)
+  --origin URL          publisher of the blocklist (default https://wal.sh)
   --tag ORG/REPO[@SHA]  sign requests to the origin (R13)
 examples:
   walsh_research.py https://example.org/ https://example.net/feed.xml
@@ -10792,38 +10792,16 @@ exit codes:
   2 command line or input file wrong     3 nothing failed, a gate denied
   4 live fixtures out of reach         130 Ctrl-C, 143 SIGTERM, 141 closed pipe
 """
-HELP_OPTION = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
-MODES = (  # in the order in which they are looked for
-    "help",
-    "version",
-    "mcp",
-    "report",
-    "body",
-    "text",
-    "check",
-    "discover",
-    "attest",
-    "selftest",
-)
+LONE_MODES = ("help", "version", "mcp", "report", "attest", "selftest")  # without targets
 CONTENT_MODES = ("body", "text")
-EXIT_CODES = (0, 4, 3, 1, 2)  # the last one that applies is the command's
-EXIT_INTERRUPTED = 130
-EXIT_TERMINATED = 143
-EXIT_CLOSED_PIPE = 141
-MAX_URL_COLUMNS = 60  # ours: URLs are padded to at most this width, and never cut
-CHECK_NAME_COLUMNS = 76  # ours: the length of the longest name of a check
-MAX_DETAIL_CHARACTERS = 2000  # ours: of the text behind a URL, and of a line of the log
-MAX_SHOWN_ITEMS = 20  # ours: of each source that --discover lists
-USUAL_PIECES = 10_000  # ours: pieces of a line of JSON that are written at once
-UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell 5 writes files in UTF-16
+MAX_DETAIL_CHARACTERS = 2000  # of the text behind a URL, and of a line of the log
+MAX_SHOWN_ITEMS = 20  # of each source that --discover lists
 
-
-# The option that would change a result, by outcome and by gate or status.
+# The option that would change a result, by outcome, and by gate or status.
 HINTS: dict[tuple[str, object], str] = {
     ("denied", "address"): "--allow-private permits it",
     ("deferred", "R4"): "--max-wait waits longer",
     ("deferred", "R5"): "--max-wait waits longer",
-    ("skipped", None): "--force asks all the same",
     ("failed", 200): "--max-bytes reads more",
 }
 
@@ -10834,7 +10812,6 @@ OUTCOMES = {
     "denied": ("DENY", 3),
     "deferred": ("WAIT", 1),
     "skipped": ("SKIP", 0),
-    "repeated": ("SKIP", 0),  # a second spelling of a target
     "failed": ("FAIL", 1),
     "pass": ("PASS", 0),
     "fail": ("FAIL", 1),
@@ -10908,10 +10885,9 @@ def option_parser() -> argparse.ArgumentParser:
         def error(self, message: str) -> NoReturn:
             raise Misuse(f"{message}, want it as --help shows it")
 
-    # argparse makes a formatter for each option. Without a width it imports shutil, which is slow.
-    formatter = partial(argparse.HelpFormatter, width=80)
-    parser = Parser(add_help=False, allow_abbrev=False, formatter_class=formatter)
-    for short, name, kind, default in re.findall(HELP_OPTION, HELP, re.MULTILINE):
+    parser = Parser(add_help=False, allow_abbrev=False)
+    line = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
+    for short, name, kind, default in re.findall(line, HELP, re.MULTILINE):
         if not kind:
             parser.add_argument(*filter(None, (name, short)), action="store_true")
         elif name == "--input":
@@ -10932,11 +10908,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     for word in itertools.takewhile("--".__ne__, words):
         if word.startswith("-") and word != "-":
             name = mask_credentials(word.partition("=")[0])
-            known = ["--" + attribute.replace("_", "-") for attribute in vars(options)]
-            near = difflib.get_close_matches(name, known, 1, 0.85)  # not --robots2 for --no-robots
-            wanted = near[0] if near else "one that --help shows"
-            raise Misuse(f"{name} is no option, want {wanted}")
-    options.urls = [word for word in words if word != "--"]
+            raise Misuse(f"{name} is no option, want one that --help shows")
+    options.urls = [word for word in words if word not in ("-", "--")]
+    if "-" in words:
+        options.input.insert(0, "-")
     options.mode = chosen_mode(options)
     if options.force:
         options.min_age = 0.0  # R8
@@ -10945,7 +10920,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def chosen_mode(options: argparse.Namespace) -> str:
     """Return the mode, which is a method of Command. Raises Misuse if the words contradict it."""
-    modes = [name for name in MODES if getattr(options, name)] or ["fetch"]
+    names = (*LONE_MODES, *CONTENT_MODES, "check", "discover")
+    modes = [name for name in names if getattr(options, name)] or ["fetch"]
     mode = modes[0]
     has_target = bool(options.urls or options.input)
     if mode in ("help", "version"):
@@ -10954,28 +10930,26 @@ def chosen_mode(options: argparse.Namespace) -> str:
         raise Misuse(f"--{modes[1]} is beside --{mode}, want one of them")
     if options.offline and not options.selftest:
         raise Misuse("--offline is without --selftest, want both")
-    if mode in ("fetch", *CONTENT_MODES, "check", "discover"):
-        if not has_target:
-            wanted = "a URL, - for stdin, or --input FILE; --help shows all"
-            raise Misuse(f"no target is named, want {wanted}")
-    elif has_target:
+    if has_target and mode in LONE_MODES:
         raise Misuse(f"a target is beside --{mode}, want one of them")
+    if not has_target and mode not in LONE_MODES:
+        raise Misuse(
+            "no target is named, want a URL, - for stdin, or --input FILE; --help shows all"
+        )
     return mode
 
 
 def read_text(name: Union[str, os.PathLike[str]]) -> str:
     """Read a file, or stdin ("-"), in UTF-8, or in UTF-16 if it begins with a byte order mark."""
-    if name != "-":
+    if name == "-":
+        make_blocking(sys.stdin)
+        data = sys.stdin.buffer.read() if sys.stdin else b""  # None if it is closed
+    else:
         with open(name, "rb") as file:
             data = file.read()
-    elif sys.stdin is None:  # closed
-        data = b""
-    else:
-        make_blocking(sys.stdin)
-        data = sys.stdin.buffer.read()
-    if data[:2] in UTF_16_MARKS:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # as PowerShell 5 writes files
         return data.decode("utf-16", "replace")
-    return data.decode("utf-8-sig", "surrogateescape")  # bytes that are no UTF-8 make a bad URL
+    return data.decode("utf-8-sig", "surrogateescape")  # a URL with other bytes is refused
 
 
 def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
@@ -10996,7 +10970,10 @@ def read_targets(name: Union[str, os.PathLike[str]]) -> list[str]:
 
 
 def make_blocking(stream: TextIO) -> None:
-    """Make a stream block. A pipe of some harnesses does not, and seems to end or loses lines."""
+    """Make a stream blocking. On a pipe that is not, reads seem to end, and written lines get lost.
+
+    Some harnesses start their tools with such pipes.
+    """
     with suppress(AttributeError, OSError, ValueError):  # not a file, or Windows before Python 3.12
         os.set_blocking(stream.fileno(), True)
 
@@ -11092,17 +11069,37 @@ def what_came(result: Result) -> list[object]:
 
 def with_words(result: Result) -> Result:
     """Return the Result with the body that --text writes, which is empty if there are no words."""
-    if media_kind(result.content_type) == "html":
+    body, content_type = result.body, result.content_type
+    if media_kind(content_type) == "html":
         words = words_of_page(result)
         body = f"{words}\n".encode() if words else b""
-        return result._replace(body=body, content_type="text/plain; charset=utf-8")
-    if is_text(result.body, result.content_type):
-        return result
-    return result._replace(body=b"")
+        content_type = "text/plain; charset=utf-8"
+    elif not is_text(body, content_type):
+        body = b""
+    return result._replace(body=body, content_type=content_type)
+
+
+def why(result: Result) -> list[object]:
+    """Return the reason, the option that would change the result, and the time of the next try.
+
+    The library's reasons name no option.
+    """
+    outcome = result.outcome
+    hint = again = ""
+    if result.final_url:  # else no gate was asked, and no option changes that
+        hint = HINTS.get((outcome, result.gate)) or HINTS.get((outcome, result.status), "")
+    if result.retry_at and outcome == "skipped":  # its reason has the time
+        hint = "--force asks all the same"
+    elif result.retry_at:
+        again = f"again at {iso_utc(result.retry_at)}"
+    return [result.reason, hint, again]
 
 
 class JsonLater(list[Any]):
-    """A list of value tuples that are made JSON-ready one by one, to save memory."""
+    """A list of value tuples that are made JSON-ready one by one.
+
+    For a sitemap of fifty thousand entries this saves 9 MB, so that 64 MiB suffice.
+    """
 
     def to_dict(self) -> JsonLater:
         return self
@@ -11124,10 +11121,9 @@ class Command(SystemClock):
         self.targets: list[str] = []
         self.codes = {0}  # exit codes of what was shown
         self.counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))
-        self.done = 0  # number of targets
+        self.done = 0  # number of targets that are done
         self.name_columns = 0  # the width to which URLs are padded
         self.doing = ""  # the latest message of the bot
-        self.shown_target = ""  # the target of the latest source
         self.started_at = self.monotonic()
         self.bot: Bot | None = None
         make_blocking(sys.stdout)
@@ -11140,31 +11136,24 @@ class Command(SystemClock):
             getattr(self, self.options.mode)()
         finally:
             self.status()
-        return max(self.codes, key=EXIT_CODES.index)
+        return max(self.codes, key=(0, 4, 3, 1).index)  # the last of these that applies
 
     def collect_targets(self) -> None:
         """Read the input files. Raises Misuse if one is wrong, before any request."""
-        urls = self.options.urls
-        names = self.options.input
-        if "-" in urls:
-            names = ["-", *names]
-        self.targets = [url for url in urls if url != "-"]
-        for name in names:
+        self.targets = list(self.options.urls)
+        for name in self.options.input:
             with readable(name, "--input", "a text file, one URL a line"):
                 self.targets += read_targets(name)
         count = len(self.targets)
         if self.writes_bytes and count != 1:
             raise Misuse(f"--{self.options.mode} has {count} targets, want one, or --json")
         widest = max(map(len, self.targets), default=0)
-        self.name_columns = min(MAX_URL_COLUMNS, widest)
+        self.name_columns = min(60, widest)  # a longer URL is not cut
 
     def make_bot(self, **others: Any) -> Bot:
         """Make a bot with the options. Raises Misuse if the bot refuses one."""
         options = self.options
         wanted = {name: value for name, value in vars(options).items() if name in Options._fields}
-        if options.selftest:  # the fixtures are requested without validators
-            wanted["cache_dir"] = None
-            wanted["tag"] = options.tag or detect_identity(os.environ)  # R13
         wanted.update(
             robots2=options.robots2,
             warn=self.warn,
@@ -11245,23 +11234,6 @@ class Command(SystemClock):
 
     # --- Lines ------------------------------------------------------------
 
-    def hint(self, outcome: str, value: Result | Decision) -> str:
-        """Name the option that would change a result. Reasons of the library name no option."""
-        key: object = value.gate
-        if isinstance(value, Result):
-            if outcome == "failed":
-                key = value.status
-            elif outcome == "deferred" and not value.final_url:  # R8: no option changes the time
-                return ""
-        return HINTS.get((outcome, key), "")
-
-    def why(self, outcome: str, value: Result | Decision) -> list[object]:
-        """Return the reason, the option that would help, and the time of the next try."""
-        again = ""
-        if value.retry_at and outcome != "skipped":  # the reason of a skip has the time
-            again = f"again at {iso_utc(value.retry_at)}"
-        return [value.reason, self.hint(outcome, value), again]
-
     def write(self, pieces: Iterable[str]) -> None:
         """Write a line, given in pieces, to stdout, or to stderr if stdout carries a body."""
         self.status()
@@ -11271,8 +11243,8 @@ class Command(SystemClock):
         stdout = open_stdout()
         line = itertools.chain(pieces, "\n")
         with line_lock(stdout):
-            # A line of the usual size is written at once, so that Ctrl-C cannot cut it.
-            stdout.write("".join(islice(line, USUAL_PIECES)))
+            # A line of usual length is written at once, so that Ctrl-C cannot cut it in two.
+            stdout.write("".join(islice(line, 10_000)))
             stdout.writelines(line)
             stdout.flush()
 
@@ -11284,22 +11256,15 @@ class Command(SystemClock):
         self.line(printable(text, MAX_DETAIL_CHARACTERS))
 
     def show_object(self, value: Any, indent: int | None = None) -> None:
-        """Write JSON in pieces: the text of fifty thousand items would need too much memory."""
+        """Write JSON in pieces, since the whole text of fifty thousand items takes much memory."""
         import json
 
         self.write(json.JSONEncoder(allow_nan=False, indent=indent).iterencode(value))
 
-    def row(
-        self,
-        value: Any,
-        head: str,
-        name: str,
-        said: Iterable[object],
-        more: Mapping[str, Any] = NO_FIELDS,
-    ) -> None:
-        """Write an object with additional fields, or a line in columns."""
+    def row(self, value: Any, head: str, name: str, said: Iterable[object]) -> None:
+        """Write a value tuple, or a mapping, as JSON, or a line in columns."""
         if self.options.json:
-            self.show_object({**value.to_dict(), **more})
+            self.show_object(as_json(value))
             return
         detail = printable(in_one_line(said), MAX_DETAIL_CHARACTERS)
         name = printable(name, MAX_URL_LENGTH)
@@ -11313,11 +11278,10 @@ class Command(SystemClock):
         name: str,
         said: Iterable[object],
         is_well: bool = True,
-        more: Mapping[str, Any] = NO_FIELDS,
     ) -> bool:
         """Count an outcome and show it. Returns whether more lines may follow.
 
-        With --quiet only what counts as 1 is shown. `is_well=False` counts as 1 in place of 0.
+        With --quiet only an outcome of exit code 1 is shown. `is_well=False` makes 1 of 0.
         """
         word, exit_code = OUTCOMES[outcome]
         exit_code = exit_code or int(not is_well)
@@ -11325,7 +11289,7 @@ class Command(SystemClock):
         self.counts[outcome] += 1
         is_shown = not self.options.quiet or exit_code == 1
         if is_shown:
-            self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said, more)
+            self.row(value, f"{word:<4}  {code or '-':<7}  ", name, said)
         return is_shown and not self.options.json
 
     # --- Modes ------------------------------------------------------------
@@ -11352,29 +11316,26 @@ class Command(SystemClock):
     body = text = fetch  # show_result writes the content
 
     def show_result(self, result: Result, record: Source | None = None) -> None:
-        """Show a Result. With --json the object is `record`, if one is given."""
+        """Show a Result; with --json show `record` in its place, if there is one."""
         if self.options.verbose and result.final_url:  # else no gate was asked
             self.explain(result.decision._replace(url=result.final_url), self.note)
-        outcome: str = result.outcome
-        if outcome == "skipped" and result.retry_at is None:
-            outcome = "repeated"
-        said = what_came(result) if outcome == "fetched" else self.why(outcome, result)
+        outcome = result.outcome
+        said = what_came(result) if outcome == "fetched" else why(result)
         if result.redirects:
             said.append(f"redirected to {printable(result.final_url, 400)}")
-        if result.ok and result.read:  # else the line has the reason already
+        if result.ok and result.read:  # otherwise the reason tells it
             said += result.warnings
         is_well = not result.last_failure  # R8
-        more: Mapping[str, str] = NO_FIELDS
         content = with_words(result) if self.options.mode == "text" else result
-        has_content = self.gives_content and content.body != b""
+        has_content = self.gives_content and bool(content.body)
+        shown: Any = record or result._replace(links=JsonLater(result.links))
         if has_content and self.options.json:
-            more = self.content_fields(content)
+            shown = {**shown.to_dict(), **self.content_fields(content)}
         elif self.gives_content and not has_content:
             said.insert(0, "nothing was written")
             is_well = False
         code = result.status or result.gate
-        shown = record or result._replace(links=JsonLater(result.links))
-        is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well, more)
+        is_told = self.show_outcome(shown, outcome, code, result.url, said, is_well)
         if has_content and result.no_ai_input and not is_told:
             self.warn(f"{result.url}: {AI_INPUT_WARNING}")
         if has_content and self.writes_bytes:
@@ -11384,8 +11345,8 @@ class Command(SystemClock):
         """Write how many targets had which outcome, how many requests left, and the time."""
         if self.options.quiet or self.writes_bytes or self.bot is None:
             return
+        targets = counted(len(self.targets), "target")
         self.counts["not reached"] = len(self.targets) - self.done
-        targets = counted(len(self.targets) - self.counts.pop("repeated", 0), "target")
         outcomes = in_one_line([f"{count} {name}" for name, count in self.counts.items() if count])
         requests = counted(self.bot.requests, "request")
         self.note(f"{targets}: {outcomes}; {requests} in {spell_seconds(self.spent_seconds)}")
@@ -11411,14 +11372,14 @@ class Command(SystemClock):
         self.show_findings("check", self.show_decision)
 
     def show_decision(self, decision: Decision) -> None:
-        outcome = "denied"
+        outcome: Outcome = "denied"
         if decision:
             outcome = "fetched"
         elif decision.gate is None:
             outcome = "failed"
         elif decision.retry_at:
             outcome = "deferred"
-        said = self.why(outcome, decision)
+        said = why(Result(outcome, decision.url, decision.url, decision=decision))
         is_shown = self.show_outcome(decision, outcome, decision.gate, decision.url, said)
         if is_shown and (decision or decision.gate):  # else the target is no URL
             self.explain(decision, self.detail)
@@ -11431,33 +11392,30 @@ class Command(SystemClock):
         source = source._replace(items=JsonLater(source.items))
         result = source.result
         is_none = source.kind == "none"
-        is_next = source.target != self.shown_target
-        self.shown_target = source.target
         if is_none and result and not result.ok:
             self.show_result(result, record=source)
             return
-        found = "listed alone: --discover it to read it"
         if is_none:
             self.codes.add(1)
             found = "no feed, no markdown, no llms.txt and no sitemap"
         elif result:  # the source was put off, or refused
-            found = in_one_line(self.why(result.outcome, result))
+            found = in_one_line(why(result))
         elif source.items or source.kind == "llms.txt" or source.url == source.target:
             found = counted(len(source.items), "item")
-        if is_next and not is_none and not self.options.json:
-            self.line(f"target    {printable(source.target, MAX_URL_LENGTH)}")
+        else:
+            found = "listed alone: --discover it to read it"
         said = [found, quoted_title(source.title), source.warning]
-        head = f"{source.kind:<8}  "
-        self.row(source, head, source.url, said)
+        if len(self.targets) > 1 and not is_none:
+            said.append(f"for {source.target}")
+        self.row(source, f"{source.kind:<8}  ", source.url, said)
         if self.options.json:
             return
-        indent = " " * len(head)
         for item in source.items[:MAX_SHOWN_ITEMS]:
             title = printable(getattr(item, "title", ""), 200)
-            self.detail(indent + f"{title}  {item.url}".strip())
-        if len(source.items) > MAX_SHOWN_ITEMS:
-            more = len(source.items) - MAX_SHOWN_ITEMS
-            self.detail(f"{indent}and {more} more; --json --force has all")
+            self.detail(" " * 10 + f"{title}  {item.url}".strip())
+        hidden = len(source.items) - MAX_SHOWN_ITEMS
+        if hidden > 0:
+            self.detail(" " * 10 + f"and {hidden} more; --json --force has all")
 
     def report(self) -> None:
         """Write a page about a run, from the lines of its --json."""
@@ -11481,11 +11439,12 @@ class Command(SystemClock):
 
     def live_checks(self) -> Iterable[Check]:
         """Return the checks of the live fixtures, none with --offline. Raises Misuse at once."""
-        bot = self.make_bot()
+        tag = self.options.tag or detect_identity(os.environ)  # R13
+        bot = self.make_bot(cache_dir=None, tag=tag)  # without validators
         return () if self.options.offline else live_checks(bot)
 
     def selftest(self) -> None:
-        self.name_columns = CHECK_NAME_COLUMNS
+        self.name_columns = 76  # as wide as the longest name of a check
         for check in itertools.chain(offline_checks(), self.live_checks()):
             self.show_outcome(check, check.outcome, check.clause, check.check, [check.observed])
         summary = count_outcomes(self.counts.elements())
@@ -11519,7 +11478,7 @@ def arguments_as_options() -> Iterator[None]:
 
 @contextmanager
 def readable(name: str, option: str, wanted: str) -> Iterator[None]:
-    """Raise Misuse if the file of an option cannot be read, or has not what is wanted."""
+    """Raise Misuse if the file of an option cannot be read, or does not have what is wanted."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -11554,19 +11513,16 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         with handled_signals():
             return Command(words).run()
     except Terminated:
-        return EXIT_TERMINATED
+        return 143  # 128 and the number of the signal, as of a process that it ends
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return 130
     except Misuse as error:
         log(f"walsh_research.py: {error}")
         return 2
     except BrokenPipeError:
-        return EXIT_CLOSED_PIPE
+        return 141
     except OSError as error:  # the disk is full, or the process may open no more files
-        found = str(error)
-        if error.strerror:
-            found = f"cannot go on ({error.strerror}), want room for it"
-        log(f"walsh_research.py: {found}")
+        log(f"walsh_research.py: cannot go on ({error.strerror or error})")
         return 1
     finally:
         flush_or_drop()
@@ -11582,8 +11538,4 @@ def flush_or_drop() -> None:
 
 
 if __name__ == "__main__":
-    exit_code = main()
-    import gc
-
-    gc.freeze()  # saves the search for garbage at exit
-    sys.exit(exit_code)
+    sys.exit(main())
