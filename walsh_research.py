@@ -82,7 +82,6 @@ import binascii
 import codecs
 import collections
 import contextvars
-import difflib
 import errno
 import hashlib
 import heapq
@@ -10885,7 +10884,9 @@ def option_parser() -> argparse.ArgumentParser:
         def error(self, message: str) -> NoReturn:
             raise Misuse(f"{message}, want it as --help shows it")
 
-    parser = Parser(add_help=False, allow_abbrev=False)
+    # argparse makes a formatter for each option, and one without a width imports shutil.
+    formatter = partial(argparse.HelpFormatter, width=80)
+    parser = Parser(add_help=False, allow_abbrev=False, formatter_class=formatter)
     line = r"^  (?:(-\w), )?(--[\w-]+)(?: ([A-Z]\S*))? .*?(?:\(default (\S+)\))?$"
     for short, name, kind, default in re.findall(line, HELP, re.MULTILINE):
         if not kind:
@@ -11538,4 +11539,8 @@ def flush_or_drop() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    import gc
+
+    gc.freeze()  # saves the search for garbage at exit
+    sys.exit(exit_code)
