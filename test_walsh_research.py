@@ -3243,6 +3243,7 @@ class Judge:
             is_good = plain_list(answered.body) is not None
             self.names, self.refresh = plain_list(answered.body) or (self.names, self.refresh)
         if is_good:
+            self.lost_since.pop(owner, None)
             is_kept = sent.is_page or sent.url == owner
             self.validators[owner] = sent.url, validators_in(headers) if is_kept else {}
 
@@ -3378,20 +3379,16 @@ class Judge:
         return sent.at - self.asked_for_page[host] >= delay
 
     def its_retry_after(self, sent):
-        """9.4: If Retry-After is present, wait at least that long."""
-        return self.is_over(("Retry-After", sent.url))
-
-    def the_retry_after_of_its_host(self, sent):
-        """9.4: On HTTP 429 or 503 a tool MUST back off; the throttle key is the host (9.3)."""
-        return self.is_over(("Retry-After", host_in(sent.url)))
+        """9.4: If Retry-After is present, wait at least that long; the key is the host (9.3)."""
+        return self.is_over(("Retry-After", sent.url), ("Retry-After", host_in(sent.url)))
 
     def its_schedule(self, sent):
         """9.4: MUST NOT retry faster than the schedule; `attempt` counts on at each redirect."""
         host = host_in(sent.url)
         return self.is_over(("schedule", sent.url), ("schedule", host), ("silence", sent.owner))
 
-    def the_hour_behind_the_last_retry(self, sent):
-        """7: Abort, log + wait 1h."""
+    def its_hour(self, sent):
+        """7: behind the last retry: Abort, log + wait 1h."""
         return self.is_over(("hour", host_in(sent.url)))
 
     def so_many_retries(self, sent):
@@ -3419,9 +3416,8 @@ class Judge:
 
     of_requests = (its_user_agent, one_at_a_time, a_declared_target, the_list_asked)
     of_requests += (no_listed_host, robots_asked, robots_followed, an_allowed_path)
-    of_requests += (a_second_between, its_crawl_delay, its_retry_after, its_schedule)
-    of_requests += (the_retry_after_of_its_host, the_hour_behind_the_last_retry, so_many_retries)
-    of_requests += (its_validators, markdown_first, its_floor)
+    of_requests += (a_second_between, its_crawl_delay, its_retry_after, its_schedule, its_hour)
+    of_requests += (so_many_retries, its_validators, markdown_first, its_floor)
 
     # Of each result, and of all results of a process.
 
@@ -3469,15 +3465,15 @@ class Judge:
 
     def denied_by_robots(self, result):
         """9.1.1: 404 is no rules; one out of reach MUST NOT be a disallow for ever."""
-        robots = robots_of_site(result.final_url or result.url)
         if (result.outcome, result.gate) != ("denied", "R2"):
             return None
+        robots = robots_of_site(result.final_url)
         text = "" if self.is_lost(robots, days=60) else self.rules.get(robots, "")
         return not plain_allows(text, result.final_url)
 
     def deferred_by_robots(self, result):
         """9.1.1: 5xx, network error, or timeout -> a tool MAY defer the host."""
-        is_said = (result.outcome, result.gate) == ("deferred", "R2")
+        is_said = (result.outcome, result.gate) == ("deferred", "R2") and result.final_url
         return robots_of_site(result.final_url) in self.lost_since if is_said else None
 
     def its_retry_at(self, result):
@@ -3560,7 +3556,7 @@ class RandomWeb(NamedTuple):
         for _ in range(dice.randint(3, 9)):
             at = page()
             urls.append(at)
-            luck, busy = dice.random(), [busy_at_random(dice) for _ in range(6)]
+            luck, busy = dice.random(), [busy_at_random(dice) for _ in range(4)]
             for _ in range(dice.choice([1, 1, 1, 2, 2, 3]) if 0.3 <= luck < 0.65 else 0):
                 after = page()
                 web[at], at = moved(after, dice.choice([301, 302, 302])), after
@@ -3570,7 +3566,7 @@ class RandomWeb(NamedTuple):
             if luck < 0.65:
                 web[at] = dice.choice(["x", "x", "x", "x", [*busy[:2], "x"]])
             elif luck < 0.85:
-                web[at] = dice.choice([*busy, busy])
+                web[at] = dice.choice([*busy, [busy[0]] * 5 + busy[1:2]])
             else:
                 web[at] = dice.choice([wr.TransportError("reset"), 404, 500])
         dice.shuffle(urls)
@@ -3594,7 +3590,7 @@ class RandomWeb(NamedTuple):
             troubles += [wr.TransportError("reset"), "<p>no", moved(f"{url}-gone")]
             if url == BLOCKLIST_URL:
                 troubles.append(blocklist(contract="walsh-research-blocklist/v2"))
-            if self.is_troubled and dice.random() < 0.1:
+            if self.is_troubled and dice.random() < (0.3 if url == BLOCKLIST_URL else 0.1):
                 page = dice.choice(troubles)
             if isinstance(page, str):
                 page = cached(page, f'"{url} {day // 3}"')
