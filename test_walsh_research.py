@@ -61,7 +61,7 @@ from urllib.parse import urljoin
 import pytest
 import walsh_research as wr
 
-# What is used or replaced here of what is not public: a test of the house keeps the list.
+# The names that these tests use or replace and that are not public. A test checks the list.
 INTERNAL_NAMES = """
     CACHE_FORMAT CALL CONNECTION Cache GRACE_SECONDS HttpTransport LoopbackRun MAX_LISTED_ENTRIES
     MAX_READ_BYTES MAX_XML_COUNTS PROGRESS_SECONDS PlainUnpickler ProcessRun ScenarioRun
@@ -177,7 +177,7 @@ class World:
         return found._replace(body=found.body[: request.max_bytes], truncated=cut)
 
     def hang(self, request):
-        """What a server says that says nothing in time."""
+        """A server that does not answer in time."""
         self.at += request.timeout + 0.01
         return wr.TransportError("timed out")
 
@@ -200,7 +200,7 @@ def gaps(times):
 
 
 def seconds_of(work, size, rounds=2):
-    """The least that it takes, in time of this thread."""
+    """The CPU seconds that `work(size)` takes, the least of some rounds."""
     taken = []
     for _ in range(rounds):
         started = time.thread_time()
@@ -244,7 +244,7 @@ def world(monkeypatch):
 
 
 class Clock:
-    """The clock of one process of a world: `sleep` moves the time of all."""
+    """The clock of one process; its `sleep` moves the time of the whole world."""
 
     def __init__(self, world):
         self.world = world
@@ -299,7 +299,7 @@ def no_test_hangs():
 
 
 class AnHourAgo(Clock):
-    """A clock for what was done before a test: its sleep takes no time."""
+    """A clock for what was done an hour before a test; its sleep takes no time."""
 
     def __init__(self):
         super().__init__(World())
@@ -307,9 +307,9 @@ class AnHourAgo(Clock):
 
 
 def read_policies(folder, *publishers):
-    """An hour ago a bot read the list of the first publisher and the robots.txt of each.
+    """Fill a cache folder with the list of the first publisher and the robots.txt of each.
 
-    A process on that cache folder asks for its targets alone, and waits a second less for each.
+    They are an hour old. A process with that folder requests its targets alone.
     """
     options = {"origin": publishers[0].origin, "allow_private": True, "clock": AnHourAgo()}
     with wr.Bot(folder, **options) as bot:
@@ -339,11 +339,11 @@ def call(*arguments, stdin=""):
     return Output(code, out.getvalue(), err.getvalue())
 
 
-AS_COMMAND = ["-m", MODULE.stem]  # it is compiled once for all, as a script is not
+AS_COMMAND = ["-m", MODULE.stem]  # a module is compiled once, a script each time
 
 
 def patched(patch):
-    """The command after something was done to the module."""
+    """The arguments of a Python that runs the command on a module that `patch` has changed."""
     return ["-c", f"import sys, walsh_research as wr\n{patch}\nsys.exit(wr.main(sys.argv[1:]))"]
 
 
@@ -369,7 +369,7 @@ def environment(monkeypatch):
 
 
 def python(code, *arguments):
-    """What such a process prints, on stdout and on stderr."""
+    """What a Python process that runs `code` prints on stdout and on stderr."""
     command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
     done = subprocess.run(command, env=environment_of(), **CAPTURED)
     return done.stdout, done.stderr
@@ -413,22 +413,22 @@ def outcomes(results):
 
 
 def entry(payload, kind="robots", name="x"):
-    """A file whose digest holds, whatever its payload is."""
+    """A cache entry with a valid digest, whatever its payload is."""
     return wr.entry_digest(kind, name, payload) + payload
 
 
 def given(names, *cases, ids=None):
-    """Each case, of so many names, is a test."""
+    """Run a test with each of the cases."""
     return pytest.mark.parametrize(names, cases, ids=ids)
 
 
 def given_rows(names, *cases):
-    """As `given`, of cases whose first item is their name."""
+    """As `given`; the first item of each case is its id."""
     return given(names, *[pytest.param(*case[1:], id=case[0]) for case in cases])
 
 
 def traced(call, *arguments):
-    """What it gives, None for a ValueError; the bytes that are held then, and the most on the way."""
+    """The result of a call (None: a ValueError), the bytes that it holds, and the most it held."""
     found = None
     tracemalloc.start()
     try:
@@ -484,9 +484,9 @@ def site(world, robots=RULES, host="a.test", **pages):
 
 
 class Client:
-    """A server in a process of its own, and what it says; nothing is waited for over 20 s.
+    """An MCP server in a process of its own; no message is waited for longer than 20 s.
 
-    `patch` is done to the module before; without one its pace is a tenth of a second.
+    `patch` is code that changes the module first; by default it sets a pace of 0.1 s.
     """
 
     def __init__(self, *options, patch="wr.MIN_REQUEST_INTERVAL = 0.1"):
@@ -3187,7 +3187,8 @@ class Judge:
         owner = url if is_own else self.owners.get(url, "")
         is_page = owner != BLOCKLIST_URL and "robots" not in owner
         sent = Sent(at, request.method, url, headers, owner, is_page)
-        self.judge(self.of_requests, sent, f"{url}, {at - NOW:.2f} s")
+        clauses = self.of_requests + self.of_pages if is_page else self.of_requests
+        self.judge(clauses, sent, f"{url}, {at - NOW:.2f} s")
         self.latest_at = max(self.latest_at, at)
         self.asked[host_in(url)] = at
         self.received[host_in(url)] += 1
@@ -3299,57 +3300,55 @@ class Judge:
 
     # Of each request.
 
-    def its_user_agent(self, sent):
+    def user_agent_is_exact(self, sent):
         """8.1: Every request MUST carry the exact USER_AGENT header value."""
         wanted = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
         return sent.headers.get("User-Agent") == wanted
 
-    def one_at_a_time(self, sent):
+    def requests_are_serial(self, sent):
         """9.3: Requests MUST be serial within a process: no concurrent connections."""
         return not self.is_busy
 
-    def a_declared_target(self, sent):
+    def target_is_declared(self, sent):
         """10.1: MUST NOT follow links or crawl recursively; fetch only declared targets."""
         return sent.owner != ""
 
-    def the_list_asked(self, sent):
+    def blocklist_is_current(self, sent):
         """11.3: When it is stale, the next request stalls until the refresh completes."""
         if sent.owner == BLOCKLIST_URL:
             return None
         asked_at = self.answered.get(BLOCKLIST_URL, LONG_AGO)
         return sent.at - asked_at <= self.refresh + 0.001 or self.is_held(BLOCKLIST_URL)
 
-    def no_listed_host(self, sent):
+    def host_is_not_listed(self, sent):
         """9.2: MUST skip a host that is listed or a subdomain: of the target and of each hop."""
         if sent.owner == BLOCKLIST_URL or not self.names:
             return None
         return not self.is_listed(sent.url) and not (sent.is_page and self.is_listed(sent.owner))
 
-    def robots_asked(self, sent):
+    def robots_is_current(self, sent):
         """9.1: MUST fetch /robots.txt before any target on that host; it holds for 24 h."""
-        if not sent.is_page:
-            return None
         robots = robots_of_site(sent.url)
         urls = [robots] + [url for url, owner in self.owners.items() if owner == robots]
         asked_at = self.answered.get(robots, LONG_AGO)
         return sent.at - asked_at <= 24 * 3600 + 0.001 or any(map(self.is_held, urls))
 
-    def robots_followed(self, sent):
+    def robots_redirect_is_followed(self, sent):
         """19: re-run the Location through the full gate; what R3 refuses is out of reach."""
         robots = robots_of_site(sent.url)
-        if not sent.is_page or robots not in self.ways:
+        if robots not in self.ways:
             return None
         hop = self.ways[robots][-1]
         return self.is_listed(hop) or self.is_held(hop) or self.is_lost(robots, days=1)
 
-    def an_allowed_path(self, sent):
+    def path_is_allowed(self, sent):
         """9.1.4: the longest value wins, Allow wins a tie. A winning Disallow -> denied."""
         robots = robots_of_site(sent.url)
-        if not sent.is_page or robots not in self.rules or self.is_lost(robots, days=30):
+        if robots not in self.rules or self.is_lost(robots, days=30):
             return None
         return plain_allows(self.rules[robots], sent.url)
 
-    def a_second_between(self, sent):
+    def second_has_passed(self, sent):
         """9.3: A tool MUST NOT exceed one request per second per host."""
         host = host_in(sent.url)
         is_first = self.received[host] == 1 and host not in self.asked_for_page and sent.is_page
@@ -3357,46 +3356,44 @@ class Judge:
             return None
         return sent.at - self.asked[host] >= 1.0
 
-    def its_crawl_delay(self, sent):
+    def crawl_delay_has_passed(self, sent):
         """9.1.5: the minimum seconds between requests to that host; README: of its targets."""
         host = host_in(sent.url)
-        texts = [
-            self.rules.get(f"{scheme}://{host}/robots.txt", "") for scheme in ("http", "https")
-        ]
-        delay = max(map(plain_delay, texts))
-        if not sent.is_page or not delay or host not in self.asked_for_page:
+        sites = f"http://{host}/", f"https://{host}/"
+        delay = max(plain_delay(self.rules.get(robots_of_site(site), "")) for site in sites)
+        if not delay or host not in self.asked_for_page:
             return None
         return sent.at - self.asked_for_page[host] >= delay
 
-    def its_retry_after(self, sent):
+    def retry_after_has_passed(self, sent):
         """9.4: If Retry-After is present, wait at least that long; the key is the host (9.3)."""
         return self.is_over(("Retry-After", sent.url), ("Retry-After", host_in(sent.url)))
 
-    def its_schedule(self, sent):
+    def backoff_has_passed(self, sent):
         """9.4: MUST NOT retry faster than the schedule; `attempt` counts on at each redirect."""
         host = host_in(sent.url)
         return self.is_over(("schedule", sent.url), ("schedule", host), ("silence", sent.owner))
 
-    def its_hour(self, sent):
+    def hour_has_passed(self, sent):
         """7: behind the last retry: Abort, log + wait 1h."""
         return self.is_over(("hour", host_in(sent.url)))
 
-    def so_many_retries(self, sent):
+    def retries_are_bounded(self, sent):
         """9.4: MUST bound retries at DEFAULT_MAX_RETRIES (5), then give up for that target."""
         return self.troubles[sent.owner] <= 5 if self.troubles[sent.owner] else None
 
-    def its_validators(self, sent):
+    def validators_are_of_this_url(self, sent):
         """10.2: Store the ETag and replay it as If-None-Match: to the URL that gave it alone."""
         url, given = self.validators.get(sent.owner, ("", {}))
         wanted, found = given if url == sent.url else {}, conditions(sent.headers)
         is_said = (wanted or found) and "robots2" not in sent.url
         return found == wanted if is_said else None
 
-    def markdown_first(self, sent):
+    def markdown_is_accepted(self, sent):
         """10.4: Whenever a tool would request a page, it SHOULD send Accept: text/markdown."""
-        return "text/markdown" in sent.headers.get("Accept", "") if sent.is_page else None
+        return "text/markdown" in sent.headers.get("Accept", "")
 
-    def its_floor(self, sent):
+    def floor_has_passed(self, sent):
         """10.3: SHOULD NOT re-fetch a source sooner absent a specific reason: a time it gave."""
         known = self.results.get(sent.owner)
         if self.fetches[sent.owner] or known is None:
@@ -3404,10 +3401,13 @@ class Judge:
         asked_at = known.requests[-1].at
         return sent.at - asked_at >= self.min_age or asked_at < (known.retry_at or 0) <= sent.at
 
-    of_requests = (its_user_agent, one_at_a_time, a_declared_target, the_list_asked)
-    of_requests += (no_listed_host, robots_asked, robots_followed, an_allowed_path)
-    of_requests += (a_second_between, its_crawl_delay, its_retry_after, its_schedule, its_hour)
-    of_requests += (so_many_retries, its_validators, markdown_first, its_floor)
+    of_requests = (user_agent_is_exact, requests_are_serial, target_is_declared)
+    of_requests += (blocklist_is_current, host_is_not_listed, second_has_passed)
+    of_requests += (retry_after_has_passed, backoff_has_passed, hour_has_passed)
+    of_requests += (validators_are_of_this_url,)
+    of_pages = (robots_is_current, robots_redirect_is_followed, path_is_allowed)
+    of_pages += (crawl_delay_has_passed, retries_are_bounded, markdown_is_accepted)
+    of_pages += (floor_has_passed,)
 
     # Of each result, and of all results of a process.
 
@@ -3424,7 +3424,7 @@ class Judge:
         if told != Counter((sent.method, sent.url, sent.status) for sent in self.log):
             self.faults.append("the results do not tell of every request")
 
-    def its_status(self, result):
+    def status_fits_outcome(self, result):
         """9.4, 10.2: MUST NOT treat a 429/503 as success; 304 is "no new data"."""
         status = ([None] + [sent.status for sent in self.fetches[result.url]])[-1]
         wanted = {"fetched": [200], "unchanged": [304]}.get(result.outcome)
@@ -3433,7 +3433,7 @@ class Judge:
         is_success = status in (wanted or [200, 304])
         return result.status == status and is_success == (wanted is not None)
 
-    def its_requests(self, result):
+    def requests_are_reported(self, result):
         """9.3, 9.4: every request for a target counts."""
         told = [one for one in result.requests if one.kind == "target"]
         found = self.fetches[result.url]
@@ -3441,19 +3441,19 @@ class Judge:
         are_dated = all(abs(one.at - it.at) < 0.001 for one, it in zip(told, found))
         return are_same and are_dated and result.attempts == len(found) if found or told else None
 
-    def its_redirects(self, result):
+    def redirects_are_reported(self, result):
         """19: the Location header value, hop by hop, from the declared target."""
         way = [result.url, *result.redirects]
         are_moves = [after in self.moves[before] for before, after in zip(way, way[1:])]
         return all(are_moves) and result.final_url == way[-1] if result.redirects else None
 
-    def denied_by_the_list(self, result):
+    def blocklist_denial_is_right(self, result):
         """9.2: it blocks example.com and www.example.com, not notexample.com."""
         if (result.outcome, result.gate) != ("denied", "R3"):
             return None
         return self.is_listed(result.url) or self.is_listed(result.final_url)
 
-    def denied_by_robots(self, result):
+    def robots_denial_is_right(self, result):
         """9.1.1: 404 is no rules; one out of reach MUST NOT be a disallow for ever."""
         if (result.outcome, result.gate) != ("denied", "R2"):
             return None
@@ -3461,26 +3461,28 @@ class Judge:
         text = "" if self.is_lost(robots, days=60) else self.rules.get(robots, "")
         return not plain_allows(text, result.final_url)
 
-    def deferred_by_robots(self, result):
+    def robots_deferral_is_right(self, result):
         """9.1.1: 5xx, network error, or timeout -> a tool MAY defer the host."""
         is_said = (result.outcome, result.gate) == ("deferred", "R2") and result.final_url
         return robots_of_site(result.final_url) in self.lost_since if is_said else None
 
-    def its_retry_at(self, result):
+    def retry_at_is_not_too_early(self, result):
         """9.4: a time to come, and not before what its last answer asked for."""
         if result.outcome != "deferred" and result.gate != "R5":
             return None
         latest = [one for one in self.fetches[result.url][-1:] if one.url == result.final_url]
         return result.retry_at >= max([result.at] + [sent.due for sent in latest]) - 0.001
 
-    def its_skip(self, result):
+    def skip_is_within_floor(self, result):
         """10.3: a source is skipped where it was fetched within the floor."""
         if result.outcome != "skipped" or result.url not in self.results:
             return None
         return self.world.at - self.results[result.url].requests[-1].at < self.min_age
 
-    of_results = (its_status, its_requests, its_redirects, denied_by_the_list, denied_by_robots)
-    of_results += (deferred_by_robots, its_retry_at, its_skip)
+    of_results = (status_fits_outcome, requests_are_reported, redirects_are_reported)
+    of_results += (blocklist_denial_is_right, robots_denial_is_right, robots_deferral_is_right)
+    of_results += (retry_at_is_not_too_early, skip_is_within_floor)
+    clauses = of_requests + of_pages + of_results
 
 
 ROBOTS_SHAPES = [
@@ -3546,17 +3548,17 @@ class RandomWeb(NamedTuple):
         for _ in range(dice.randint(3, 9)):
             at = page()
             urls.append(at)
-            luck, busy = dice.random(), [busy_at_random(dice) for _ in range(4)]
+            luck, busy = dice.random(), busy_at_random(dice)
             for _ in range(dice.choice([1, 1, 1, 2, 2, 3]) if 0.3 <= luck < 0.65 else 0):
                 after = page()
                 web[at], at = moved(after, dice.choice([301, 302, 302])), after
-            if 0.8 < luck < 0.85:  # its retries go on behind a redirect
-                after = page()
-                web[at], at = [*busy[:3], moved(after)], after
             if luck < 0.65:
-                web[at] = dice.choice(["x", "x", "x", "x", [*busy[:2], "x"]])
-            elif luck < 0.85:
-                web[at] = dice.choice([*busy, [busy[0]] * 5 + busy[1:2]])
+                web[at] = dice.choice(["x", "x", "x", "x", [busy, "x"]])
+            elif luck < 0.75:
+                web[at] = dice.choice([busy, [503] * 5 + [busy]])
+            elif luck < 0.85:  # its retries go on behind a redirect
+                after = page()
+                web[at], web[after] = [503] * 3 + [moved(after)], dice.choice([503, busy])
             else:
                 web[at] = dice.choice([wr.TransportError("reset"), 404, 500])
         dice.shuffle(urls)
@@ -3642,7 +3644,7 @@ class TestRandomWebs:
             faults, counted = judged(seed, 12)
             assert faults == [], seed
             said.update(counted)
-        assert set(said) == {clause.__name__ for clause in Judge.of_requests + Judge.of_results}
+        assert set(said) == {clause.__name__ for clause in Judge.clauses}
 
 
 def judge(arguments):
