@@ -3178,6 +3178,7 @@ class Judge:
                 late = 10 * DAY if hold[0] == "pause" else 0.0  # until the bot comes by
                 self.holds[hold] = now, end - since + now + late
         self.results.clear()
+        self.ways.clear()  # the copy from before may be fresh again
         self.latest_at = now
 
     def send(self, request):
