@@ -3489,7 +3489,7 @@ class Judge:
 ROBOTS_SHAPES = [
     "User-agent: *\nDisallow: /private\n{}",
     "User-agent: *\nDisallow: /private\n{}",
-    "\ufeffUser-agent: walsh\nDisallow: /private\n{}\nUser-agent: *\nAllow: /\n",
+    "\ufeffUser-agent: walsh\nDisallow: /private\nAllow: /private/*/a\n{}\nUser-agent: *\n",
     "<!-- a page? -->\nUser-agent: *\nDisallow: /private\n{}",
     "User-agent: *\nUser-agent: walsh-research\n{}Disallow: /*?q=%61\nDisallow: /private/\n"
     "Allow: /private/*/a\n\nUser-agent: w\nDisallow: /\n",
@@ -3583,7 +3583,8 @@ class RandomWeb(NamedTuple):
             troubles += [wr.TransportError("reset"), "<p>no", moved(f"{url}-gone")]
             if url == BLOCKLIST_URL:
                 troubles.append(blocklist(contract="walsh-research-blocklist/v2"))
-            if self.is_troubled and dice.random() < (0.3 if url == BLOCKLIST_URL else 0.1):
+            luck = 0.25 if url == BLOCKLIST_URL or "robots" in url else 0.1
+            if self.is_troubled and dice.random() < luck:
                 page = dice.choice(troubles)
             if isinstance(page, str):
                 page = cached(page, f'"{url} {day // 3}"')
@@ -3600,7 +3601,8 @@ class RandomWeb(NamedTuple):
             for day in range(count):
                 at = world.at = max(world.at, NOW + day * self.every)
                 world.web = self.on(day, dice)
-                world.at += 40.4 * DAY if day == self.day_ahead else 0.0
+                if day == self.day_ahead:
+                    world.at += 40.4 * DAY
                 judge.begin()
                 results = []
                 with world.bot(transport=judge, warn=lambda line: None, **self.options) as bot:
@@ -3610,7 +3612,8 @@ class RandomWeb(NamedTuple):
                             given[result.url].append(result)
                             results.append(result)
                 judge.end(results)
-                world.at = at if day == self.day_ahead else world.at
+                if day == self.day_ahead:
+                    world.at = at
         return given, judge
 
     def leads_to_a_page(self, url):
