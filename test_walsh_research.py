@@ -3427,10 +3427,11 @@ class Judge:
 
     def status_fits_outcome(self, result):
         """9.4, 10.2: MUST NOT treat a 429/503 as success; 304 is "no new data"."""
-        status = ([None] + [sent.status for sent in self.fetches[result.url]])[-1]
+        statuses = [sent.status for sent in self.fetches[result.url]]
         wanted = {"fetched": [200], "unchanged": [304]}.get(result.outcome)
-        if status is None or result.outcome in ("deferred", "denied"):
+        if result.outcome in ("deferred", "denied", "skipped"):
             return None
+        status = statuses[-1] if statuses else "no request"
         is_success = status in (wanted or [200, 304])
         return result.status == status and is_success == (wanted is not None)
 
