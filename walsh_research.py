@@ -3660,19 +3660,23 @@ class RateLimiter:
         self.now = process.now
 
     def record_of(self, host: str, has_lock: bool = False) -> HostRecord:
-        """The record of a host: what this process knows, merged with what others have written.
+        """The record of a host: what this process knows, merged with what others have written."""
+        ours = self.process.records.get(host, UNSEEN)
+        return merge_records(ours, self.shared_record("pace", host, has_lock))
+
+    def shared_record(self, kind: str, name: str, has_lock: bool) -> HostRecord:
+        """A record of the cache, in the time of this process.
 
         Under the host's lock, the time at which a record from the future was first seen is written
         to the cache, because the record would otherwise count as new at each reading. The times of
         that record stay unchanged for the process that wrote it.
         """
-        ours = self.process.records.get(host, UNSEEN)
-        shared = from_entry(UNSEEN, self.cache.load("pace", host))
-        theirs = in_time_of(shared, self.now())
-        if has_lock and theirs.seen_at != shared.seen_at:
-            noted = shared._replace(seen_at=theirs.seen_at)
-            self.cache.store("pace", host, noted._asdict())
-        return merge_records(ours, theirs)
+        shared = from_entry(UNSEEN, self.cache.load(kind, name))
+        record = in_time_of(shared, self.now())
+        if has_lock and record.seen_at != shared.seen_at:
+            noted = shared._replace(seen_at=record.seen_at)
+            self.cache.store(kind, name, noted._asdict())
+        return record
 
     def claim(self, host: str) -> Later | ExitStack:
         """R4: the right to send the next request to a host, until it is closed.
@@ -3726,10 +3730,10 @@ class RateLimiter:
         record = HostRecord(self.now(), held_until=until, held_by=url, why=why)
         self.cache.store("hold", url, record._asdict())
 
-    def hold_of(self, url: str) -> Later:
+    def hold_of(self, url: str, has_lock: bool) -> Later:
         """R5's hold of one URL; its time is in the past where there is none."""
-        record = from_entry(UNSEEN, self.cache.load("hold", url))
-        return Later(in_time_of(record, self.now()).held_until, "R5", record.why, url)
+        record = self.shared_record("hold", url, has_lock)
+        return Later(record.held_until, "R5", record.why, url)
 
 
 UNSEEN = HostRecord()
@@ -5439,16 +5443,17 @@ class Fetcher:
     def _start_of(self, job: Job, has_lock: bool = False) -> Later:
         """R4: when the next request of a job may leave, and by which rule."""
         job.record = self.limiter.record_of(job.host, has_lock)
-        return self.start_after(job.record, job.wire, job.is_policy, job.visit.deadline)
+        start = self.start_after(job.record, job.wire, job.is_policy, job.visit.deadline)
+        return max(start, self.limiter.hold_of(job.wire, has_lock))
 
     def start_after(self, record: HostRecord, wire: str, is_policy: bool, latest: float) -> Later:
-        """When a request may leave, and by which rule; `latest` is as in `next_start`."""
+        """When the record of a host lets a request leave; `latest` is as in `next_start`."""
         interval = self.interval_of(site_key(wire))
         at = next_start(record, interval, is_policy, latest)
         later = Later(at, "R4", f"{spell_seconds(interval)} between requests to {host_key(wire)}")
         if at == record.held_until:
             later = Later(at, "R5", record.why, record.held_by)
-        return max(later, self.limiter.hold_of(wire))
+        return later
 
     # --- Hooks for subclasses ---
 
