@@ -5581,61 +5581,50 @@ class TestOracle:
 # === 4. FORMATS, ROBOTS2, MCP ================================================
 
 
-U, V = "http://u.test/", "http://v.test/"
-
+U, V, W = "http://u.test/", "http://v.test/", "http://w.test/"
 
 # Name, text, the links as (title, URL).
 MARKDOWN = [
-    ("plain", f"[a]({U})", [("a", U)]),
+    ("each URL once, in order", f"[a]({U}) [b]({V}) [c]({U})", [("a", U), ("b", V)]),
     ("in a heading, a quote, a list", f"# [a]({U})\n> 1. [b]({V})", [("a", U), ("b", V)]),
-    ("in a setext heading", f"[a]({U})\n===", [("a", U)]),
-    ("in a table", f"| [a]({U}) | [b]({V}) |\n|---|---|", [("a", U), ("b", V)]),
-    ("each URL once, the first title", f"[a]({U}) [b]({V}) [c]({U})", [("a", U), ("b", V)]),
-    ("absolute http alone", "[a](ftp://u.t/) [b](/c) [d](http:///x)", []),
-    ("a scheme in capitals", "[a](HTTPS://U.t)", [("a", "HTTPS://U.t")]),
-    ("a badge", f"[![badge](i.png)]({U})", [("badge", U)]),
-    ("an image", f"![a]({U})", []),
-    ("a link in a link", f"[a [b]({U}) c]({V})", [("b", U)]),
-    ("brackets in brackets", f"[[a]]({U})", [("[a]", U)]),
-    ("a stray bracket", f"[ ![ [a]({U})", [("a", U)]),
-    ("an escaped bracket", f"\\[a]({U}) [b\\]c]({V})", [("b]c", V)]),
-    ("a space before the parenthesis", f"[a] ({U})", []),
-    ("a reference", f"[a][r] [r]\n\n[r]: {U}", []),
-    ("an autolink", f"<{U}>", []),
-    ("parentheses", "[a](http://u.test/_(b(c)))", [("a", "http://u.test/_(b(c))")]),
-    ("an escaped parenthesis", "[a](http://u.test/\\))", [("a", "http://u.test/)")]),
-    ("pointed brackets", "[a](<http://u.test/u b>)", [("a", "http://u.test/u b")]),
-    ("a space in a bare URL", "[a](http://u.test/u b)", []),
-    ("entities", "[a &amp; b](http://u.test/?x&amp;y)", [("a & b", "http://u.test/?x&y")]),
+    (
+        "absolute http alone",
+        "[a](ftp://u.t/) [b](/c) [c](http:///x) [d](HTTP://U)",
+        [("d", "HTTP://U")],
+    ),
+    ("images", f"![a]({V}) [![badge](i.png)]({U})", [("badge", U)]),
+    ("brackets in brackets", f"[[a]]({U}) [c [b]({V}) d]({W})", [("[a]", U), ("b", V)]),
+    ("escaped brackets", f"\\[a]({U}) [b\\]c]({V})", [("b]c", V)]),
+    ("what is no inline link", f"[a] ({U}) [a][r] [r] <{U}>\n\n[r]: {U}", []),
+    ("parentheses", f"[a]({U}_(b(c))) [d]({U}\\))", [("a", U + "_(b(c))"), ("d", U + ")")]),
+    ("spaces in a URL", f"[a](<{U}u b>) [c]({V}c d)", [("a", U + "u b")]),
+    ("entities", f"[a &amp; b]({U}?x&amp;y)", [("a & b", U + "?x&y")]),
     ("titles", f"[a]({U} \"b\") [c]({V} 'd\\' e')", [("a", U), ("c", V)]),
     ("a title over lines", f"[a]({U}\n(one\ntwo))", [("a", U)]),
-    ("text over lines", f"- see [a\nb]({U})", [("a b", U)]),
-    ("emphasis in the text", f"[*a* **b** snake_case _c_]({U})", [("a b snake_case c", U)]),
-    ("code in the text", f"[a `__b__*`]({U})", [("a __b__*", U)]),
-    ("a tag in the text", f"[a <b>c</b>]({U})", [("a c", U)]),
-    ("a code span", f"`[a]({U})` [b]({V})", [("b", V)]),
-    ("a code span that begins in the text", f"[a `]({U})`", []),
-    ("a longer run does not close", f"`` [a]({U}) ` [b]({V}) ``", []),
-    ("an unmatched run is text", f"`` [a]({U}) `", [("a", U)]),
+    (
+        "the text",
+        f"- [a\nb `__c__*` *d* **e** f_g _h_ <b>i</b>]({U})",
+        [("a b __c__* d e f_g h i", U)],
+    ),
+    ("code spans", f"`[a]({U})` [b]({V})\n\n[c `]({U})`", [("b", V)]),
+    ("runs of back-ticks", f"`` [a]({U}) ` [b]({U}) ``\n\n`` [c]({V}) `", [("c", V)]),
     ("a comment", f"x <!-- [a]({U}) --> [b]({V})", [("b", V)]),
     ("a comment over empty lines", f"<!--\n\n[a]({U})\n\n-->\n[b]({V})", [("b", V)]),
     ("a sign that is no tag", f"if a <b see [a]({U}) -> c", [("a", U)]),
     ("<pre> over empty lines", f"<pre>\n\n[a]({U})\n</pre>\n\n[b]({V})", [("b", V)]),
     ("a fence", f"```\n[a]({U})\n```\n[b]({V})", [("b", V)]),
-    ("a fence of tildes", f"~~~ md\n```\n[a]({U})\n~~~\n[b]({V})", [("b", V)]),
-    ("a longer fence", f"````\n```\n[a]({U})\n````\n[b]({V})", [("b", V)]),
-    ("an unclosed fence", f"```\n[a]({U})\n\n[b]({V})", []),
-    ("a fence after a paragraph", f"x\n```\n[a]({U})\n```", []),
-    ("back-ticks that are no fence", f"```a```\n[b]({V})", [("b", V)]),
+    (
+        "fences",
+        f"~~~ a\n```\n[a]({U})\n~~~\n````\n```\n[a]({U})\n````\n```a```\n[b]({V})",
+        [("b", V)],
+    ),
+    ("a fence without end", f"x\n```\n[a]({U})\n\n[b]({V})", []),
     ("a fence in a list", f"- x\n\n  ```\n  [a]({U})\n  ```\n- [b]({V})", [("b", V)]),
     ("a fence deep in a list", f"1. - x\n     ```\n     [a]({U})\n     ```\n[b]({V})", [("b", V)]),
-    ("indented code", f"    [a]({U})\n\n[b]({V})", [("b", V)]),
-    ("code by a tab", f"\t[a]({U})", []),
-    ("code behind a heading", f"# x\n    [a]({U})", []),
+    ("indented code", f"\t[a]({U})\n\n# x\n    [a]({U})\n[b]({V})", [("b", V)]),
     ("indented text goes on", f"x\n    [a]({U})", [("a", U)]),
-    ("the indentation of a list item", f"- x\n\n    [a]({U})", [("a", U)]),
+    ("text, then code in an item", f"- x\n\n    [a]({U})\n\n      [b]({V})", [("a", U)]),
     ("a tab behind a mark", f"-\t[a]({U})\n\n\t[b]({V})", [("a", U), ("b", V)]),
-    ("code in a list item", f"- x\n\n      [a]({U})", []),
     ("code behind a list", f"- x\n\ny\n\n    [a]({U})", []),
     ("a line that lacks its marks", f"> - x\n[a]({U})", [("a", U)]),
     ("CR and CRLF end lines", f"x\r\r\n    [a]({U})\r[b]({V})", [("b", V)]),
@@ -5665,59 +5654,41 @@ class TestMarkdown:
     def test_links(self, name, text, links):
         assert links_of(text) == links
 
-    @given(
-        "before",
-        "[ ![ ",
-        "[" * 5000,
-        "> " * 40,
-        "- " * 40,
-        "x " + "`" * 5000 + " ",
-        "x" + " <!--" * 500,
-        "a\n" * 5000,
-        ids=["strays", "brackets", "quotes", "items", "back-ticks", "comments", "lines"],
-    )
-    def test_what_nobody_writes_costs_no_link_behind_it(self, before):
-        assert U in [url for _, url in links_of(f"{before}[a]({U})")]
+    def test_what_nobody_writes_costs_no_link_behind_it(self):
+        marks = ["[ ![ ", "[" * 5000, "> " * 40, "- " * 40, "x " + "`" * 5000, "x" + " <!--" * 500]
+        for before in (*marks, "a\n" * 5000):
+            assert U in [url for _, url in links_of(f"{before} [a]({U})")], before[:9]
 
     def test_a_long_url_is_whole(self):
         url = U + "?code=" + "a" * 9000
         assert links_of(f"# T\n- [a]({url})\n- [b](/relative)") == [("a", url)]
 
     def test_50000_links_are_kept_and_no_more(self, few_are_listed):
-        text = "\n\n".join(f"[]({U}{n})" for n in range(FEW + 1))
+        text = " ".join(f"[]({U}{n})" for n in range(FEW + 1))
         assert len(links_of(text)) == FEW
 
-    def test_1500_links_of_a_paragraph_are_1500(self):
-        text = " ".join(f"[a{n}]({U}{n})" for n in range(1500))
-        assert links_of(text) == [(f"a{n}", f"{U}{n}") for n in range(1500)]
-
-    def test_the_title_is_the_first_heading_of_the_first_level(self, world):
-        url = "https://a.test/x"
-        for text, title in (
-            ("## No\n\nA title\n===\n\n# Second", "A title"),
-            ("text\n\n## No", ""),
-            ("```\n# No\n```\n# a ##", "a"),
-            ("# a#", "a#"),
-        ):
-            world.web[url] = answer(text, content_type="text/markdown; charset=utf-8")
-            assert world.bot(cache_dir=None).fetch(url).title == title
+    @given(
+        "text, title",
+        ("## No\n\nA title\n===\n\n# Second", "A title"),
+        ("text\n\n## No", ""),
+        ("```\n# No\n```\n# a ##", "a"),
+        ("# a#", "a#"),
+    )
+    def test_the_title_is_the_first_heading_of_the_first_level(self, text, title):
+        assert wr.parse_llms_txt(text).title == title
 
     @pytest.mark.parametrize(
-        "part",
-        ["ab\n", "[", "[](http://a)", "[]()", "\t", "- a\n\n", "> ", "\\&", "&#x4e00;", "<a b='c'"],
+        "part", ["ab\n", "[](http://a)", "\t", "- a\n\n", "> ", "\\&", "&#999;"]
     )
-    def test_hostile_markdown_takes_bounded_memory(self, part):
-        text = "\U0001f600 [a](http://u.test/" + part * (2**14 // len(part)) + ")]("
-        wr.parse_llms_txt(text)  # compiles what it needs
-        assert peak_bytes(wr.markdown_links, text) < 64 * len(text)
-
-    @pytest.mark.parametrize("part", ["- ", "> ", "1. ", "-    ", "\\!"])
-    def test_marks_without_end_take_little_memory(self, part):
-        wr.markdown_links(part)  # compiles what it needs
-        assert peak_bytes(wr.markdown_links, part * 2**16) < 2 * 2**20
+    @pytest.mark.parametrize("before", ["", "\U0001f600 [a](http://u.test/"])
+    def test_hostile_markdown_takes_little_memory(self, before, part):
+        text = before + part * (2**14 // len(part)) + ")]("
+        wr.markdown_links(text)  # compiles what it needs
+        assert peak_bytes(wr.markdown_links, text) < 20 * len(text)
 
 
-LLMS = """# My *site* #
+LLMS = """My *site*
+===
 
 > What it
 > is.
@@ -5732,7 +5703,8 @@ LLMS = """# My *site* #
 ```
 - [No](/no)
 ```
-## Optional
+Optional
+---
 * [Three][r]
 * [Four](<../four>) : fourth
 """
@@ -5755,19 +5727,12 @@ class TestLlmsTxt:
         )
         assert wr.parse_llms_txt("") == wr.LlmsTxt("", "", [])
 
-    def test_headings_may_be_underlined(self):
-        document = wr.parse_llms_txt("Site\n===\nDocs\n---\n- [A](https://x.test/a)")
-        assert document == wr.LlmsTxt(
-            "Site", "", [wr.LlmsLink("Docs", "A", "https://x.test/a", "")]
-        )
-
     @given(
         "text, links",
         ("- [A](/a): see\n  [B](/b)\n- [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
         ("- See [A](/a)\n  - [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
         ("- [A](javascript:x) or [B](/b)", [("B", "/b", "")]),
         ("- [A](/a): one\n- [C](/a): two", [("A", "/a", "one")]),
-        ("[A](/a), [B](/b)", [("A", "/a", ", [B](/b)"), ("B", "/b", "")]),
         ("A [A](/a).\n\nB [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
     )
     def test_a_url_is_given_once_and_a_note_with_the_link_that_begins_a_block(self, text, links):
@@ -5777,10 +5742,9 @@ class TestLlmsTxt:
         assert {link.section for link in document.links} == {"S"}
 
     def test_a_long_base_fills_no_memory(self):
-        for length in (60_000, 15_000):
-            text = "".join(f"- [a]({n})\n" for n in range(24 * 2**20 // length))
-            base = "https://x.test/" + "a" * length + "/"
-            assert peak_bytes(wr.parse_llms_txt, text, base) < 20 * 2**20
+        text = "".join(f"- [a]({n})\n" for n in range(1600))
+        base = "https://x.test/" + "a" * 15_000 + "/"
+        assert peak_bytes(wr.parse_llms_txt, text, base) < 20 * 2**20
 
 
 PAGE = """\ufeff<!doctype html><!-- <title>no</title> --><html lang="en-GB"><head data-x="a>b">
@@ -5801,8 +5765,7 @@ class TestPages:
     """R9, R6: what a page's head says, and nothing of its body."""
 
     def test_the_head(self):
-        page = wr.page_metadata(PAGE, "https://x.test/a/b")
-        assert page == wr.PageMetadata(
+        assert wr.page_metadata(PAGE, "https://x.test/a/b") == wr.PageMetadata(
             "A & B",
             'it "is" <so>',
             "https://x.test/base/page",
@@ -5811,21 +5774,18 @@ class TestPages:
             (wr.Link("News", "https://x.test/base/feed"),),
             (wr.Link("M", "https://x.test/base/a.md"),),
         )
-        assert wr.page_metadata(PAGE.encode(), "https://x.test/a/b") == page
 
     @pytest.mark.parametrize(
-        "html",
-        (
-            "<body><title>t</title>|<p><title>t</title>|</head><title>t</title>|"
-            "text<title>t</title>|<title>t|<title|<!-- ><title>t</title>|<script><title>t</title>|"
-            "<noscript><title>t</title></noscript>|<html></html ><title>t</title>"
-        ).split("|"),
+        "before",
+        "<body>|<p>|</head>|text|<title|<!-- >|<script>|<noscript>|<html></html >".split("|"),
     )
-    def test_what_is_not_in_the_head_is_ignored(self, html):
-        assert wr.page_metadata(html).title == ""
+    def test_what_is_not_in_the_head_is_ignored(self, before):
+        assert wr.page_metadata(before + "<title>t</title>").title == ""
 
     def test_a_head_is_read_however_late_it_ends(self):
-        html = "<!--><script>" + "x" * 2**20 + "</SCRIPT ><link><title>T</title>"
+        html = (
+            "<!--><script>" + "x" * 2**20 + "</SCRIPT ><noscript><img></noscript><title>T</title>"
+        )
         assert wr.page_metadata(html).title == "T"
 
     def test_our_own_meta_replaces_the_general_one(self):
@@ -5836,31 +5796,27 @@ class TestPages:
 
     @given(
         "tag, directives, warned",
-        ("noindex", ["noindex"], "must not be indexed"),
         ("otherbot: none", [], ""),
         ("noai, otherbot: none", ["noai"], "machine learning"),
         ("none, walsh-research: nosnippet", ["nosnippet"], "no extract"),
         ("*: max-snippet:5", ["max-snippet: 5"], ""),
-        ("unavailable_after: 25 Jun 2020 15:00:00 GMT", None, "after that date"),
         ("unavailable_after: soon", ["unavailable_after: soon"], "after that date"),
     )
     def test_the_directives_that_bind_us(self, world, tag, directives, warned):
-        url = "https://a.test/x"
-        world.web[url] = answer("<title>t</title>", content_type="text/html", x_robots_tag=tag)
-        result = world.bot(cache_dir=None).fetch(url)
-        assert directives is None or result.robots_directives == directives
+        world.web[A] = answer("<title>t</title>", content_type="text/html", x_robots_tag=tag)
+        result = world.bot(cache_dir=None).fetch(A)
+        assert result.robots_directives == directives
         assert warned in " ".join(result.warnings)
         assert bool(warned) == bool(result.warnings)
 
     @given(
         "html",
         "<meta " + "".join(f"a{n:x}='b' " for n in range(3000)) + ">",
-        "<meta " + "".join(f"a{n:x}=b " for n in range(3000)) + ">",
         "<link href=/a rel='" + "a " * 15_000 + "'>",
-        "<meta name=robots content=noai>" * 1000,
-        "<link rel=alternate type=application/rss+xml href=/a>" * 600,
+        "<meta name=robots content=noai>" * 500,
+        "<link rel=alternate type=application/rss+xml href=/a>" * 300,
         "<title>" + "a" * 45_000,
-        ids=["attributes", "unquoted", "labels", "directives", "feeds", "title"],
+        ids=["attributes", "labels", "directives", "feeds", "title"],
     )
     def test_a_hostile_head_takes_little_memory(self, html):
         found = wr.page_metadata(html, "https://x.test/")
@@ -5893,14 +5849,11 @@ WORDS = [
     ("<table><tr><td><h2>a</h2><p>b<p>c<td>d</table>", "## a\n\nb\n\nc\nd"),
     ("<table><tr><td>a<td><table><tr><td>b<td>c</table>d</table>", "a\n\n| b | c\n\nd"),
     (
-        "<a href=/a><b>a</b> b </a>c<a href='//u.test/_(b c)'>d</a>",
-        "[a b](http://x.test/a) c[d](http://u.test/_%28b%20c%29)",
+        "<a href=/a><b>a</b> b </a>c<a href='/_(b c)'>d</a>",
+        "[a b](http://x.test/a) c[d](http://x.test/_%28b%20c%29)",
     ),
     ("<a href=/a><img src=b><h3>c</h3><p>d</a>e", "### [c](http://x.test/a)\n\nde"),
-    (
-        "<base href=/b/><base href=c/><a href=d>e</a> <a href=f></a><a href=mailto:a@b>g</a>",
-        "[e](http://x.test/b/c/d) g",
-    ),
+    ("<base href=/b/><base href=c/><a href=d>e</a> <a href=f></a>", "[e](http://x.test/b/c/d)"),
     ("<a href='javascript:a()'>a</a> <h2>b<a href='#c'>[1]</a></h2>", "a\n\n## b[1]"),
     ("<p>a<img alt='b &quot;c&quot;'><img alt='&lt;d>'><img>", 'ab "c"<d>'),
     (
@@ -5923,7 +5876,6 @@ WORDS = [
     (f"<p>{'a ' * 499}&amp;b", "a " * 499 + "&b"),
     ("a < b &amp;lt; &copy &#x110000; <a", "a < b &lt; © \ufffd"),
     ("<script>a", ""),
-    ("", ""),
 ]
 
 
@@ -5942,12 +5894,12 @@ class TestPageText:
         links = [(f"[{n}]", f"{U}{n}%28%28") for n in range(20)]
         assert links_of(wr.page_text(html)) == links
 
-    @pytest.mark.parametrize("part", ["<p>a", "<a href=a>b</a>", "<ul><li>", "<b hidden>"])
-    def test_a_hostile_page_takes_little_memory(self, part):
-        html = part * (2**17 // len(part))
+    @given("part, times", ("<p>a", 4000), ("<ul><li>", 2000), ("<a href=a>b</a>", 1100))
+    def test_a_hostile_page_takes_little_memory(self, part, times):
         base = "http://x.test/" + "a" * 3000 + "/"
         wr.page_text("<main><a href=a>b", base)  # compiles what it needs
-        assert peak_bytes(wr.page_text, html, base) < 6 * 2**20
+        most = 6 * 2**20 if "href" in part else 8 * len(part) * times
+        assert peak_bytes(wr.page_text, part * times, base) < most
 
 
 def rss(*items):
