@@ -5917,14 +5917,15 @@ def only(feed):
     return feed.items[0]
 
 
-RSS_20 = b"""<?xml version="1.0"?><rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom">
-<channel><atom:link rel="self" href="http://l.test/rss"/>
+RSS_20 = b"""<?xml version="1.0"?><!-- <rss> -->
+<!DOCTYPE rss PUBLIC "-//Netscape//DTD RSS 0.91//EN" "http://n.test/0.91.dtd" [<!ELEMENT a ANY>]>
+<rss version="2.0"><channel><atom:link rel="self" href="http://l.test/rss"/>
 <image><title>Picture</title><link>http://img.test/</link></image>
 <x:more><item><title>Leak</title></item></x:more>
 <textInput><title>Search</title><link>http://search.test/</link></textInput>
-<title>Liftoff</title><link>http://l.test/</link>
-<item><source url="http://o.test/">Elsewhere</source><media:content url="http://m.test/1">
-<media:title>Leak</media:title><title>Leak</title></media:content><media:title>Leak</media:title>
+<title>O&nbsp;&eacute;</title><link>http://l.test/</link>
+<item><source url="http://o.test/">Elsewhere</source>
+<media:content><media:title>Leak</media:title><title>Leak</title></media:content>
 <title>Star City</title><link>http://l.test/star.asp</link><description>x</description>
 <pubDate>Tue, 03 Jun 2003 09:39:21 GMT</pubDate><guid>http://l.test/573</guid></item>
 <item><title><![CDATA[A & B]]></title><guid>http://l.test/2</guid></item>
@@ -5939,45 +5940,28 @@ RSS_10 = b"""<?xml version="1.0" encoding="iso-8859-1"?>
 <item rdf:about="http://x.test/1"><title>\xe9t\xe9</title><link>http://x.test/1.html</link>
 <dc:date>2002-09-12T10:00:00+02:00</dc:date></item></rdf:RDF>"""
 
-RSS_091 = b"""<?xml version="1.0"?><!-- <rss> -->
-<!DOCTYPE rss PUBLIC "-//Netscape//DTD RSS 0.91//EN" "http://n.test/rss-0.91.dtd" 
-[<!ELEMENT a ANY>]>
-<rss version="0.91"><channel><title>O&nbsp;&eacute;</title><link>http://o.t/</link>
-<item><title>1</title><link>http://o.test/1</link></item></channel></rss>"""
-
-ATOM_10 = b"""<feed xmlns="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/">
-<title type="text">dive &lt;b&gt; in</title><id>tag:a.test,2003:3</id>
-<link rel="self" href="/feed.atom"/><link href="/"/>
-<entry><title>Draft</title><link rel="enclosure" href="http://a.test/x.mp3"/>
-<link rel="self" href="/self"/>
-<link rel="alternate" type="text/html" href="2005/atom"/><id>tag:a.test,1</id>
-<updated>2005-07-31T12:29:29Z</updated><published>2003-12-13T08:29:29-04:00</published>
-<source><title>Leak</title><id>leak</id><link href="http://leak.test/"/></source></entry>
-<entry xml:base="sub/"><title type="xhtml"><div>Less: <em>x</em> &lt; y</div></title>
-<link href="two"/><id>urn:2</id><updated>2003-11-09T17:23:02.25+01:00</updated></entry>
-<entry><title>No link</title><id>http://a.test/id3</id><updated>soon</updated></entry></feed>"""
-
-ATOM_03 = b"""<feed version="0.3" xmlns="http://purl.org/atom/ns#"><title>Zero three</title>
-<link rel="alternate" type="text/html" href="http://z.test/"/>
-<entry><title mode="escaped" type="text/html">Q&amp;amp;A</title><id>tag:z.test,1</id>
-<link rel="alternate" type="text/html" href="http://z.test/1"/>
-<issued>2003-12-13T08:29:29-04:00</issued><modified>2004-12-13T18:30:02Z</modified></entry>
-</feed>"""
-
-PREFIXED = b"""<x:feed xmlns:x="http://www.w3.org/2005/Atom"><x:title>P</x:title><x:entry>
-<x:title>E</x:title><x:link href="http://p.test/1"/><x:id>urn:1</x:id></x:entry></x:feed>"""
+ATOM = b"""<x:feed xmlns:x="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/">
+<x:title type="text">dive &lt;b&gt; in</x:title><x:id>tag:a.test,2003:3</x:id>
+<x:link rel="self" href="/feed.atom"/><x:link href="/"/>
+<x:entry><x:title>Draft</x:title><x:link rel="enclosure" href="http://a.test/x.mp3"/>
+<x:link rel="self" href="/self"/><x:link rel="alternate" href="2005/atom"/><x:id>tag:a.test,1</x:id>
+<x:updated>2005-07-31T12:29:29Z</x:updated><x:published>2003-12-13T08:29:29-04:00</x:published>
+<x:source><x:title>Leak</x:title><x:id>leak</x:id><x:link href="/leak"/></x:source></x:entry>
+<x:entry xml:base="sub/"><x:title type="xhtml"><div>Less: <em>x</em> &lt; y</div></x:title>
+<x:link href="two"/><x:id>urn:2</x:id><x:updated>soon</x:updated></x:entry>
+<x:entry><x:title>No link</x:title><x:id>http://a.test/id3</x:id></x:entry></x:feed>"""
 
 JSON_FEED = rb"""{"version": "https://jsonfeed.org/version/1.1", "title": "J",
 "home_page_url": "http://j.test/", "items": [
 {"id": 7, "url": "http://j.test/7", "title": "7 & <i>", "date_published": "2020-08-07"},
-{"id": "http://j.test/8", "date_modified": "2020-08-07T11:44:36-05:00"},
 {"id": 2.5, "external_url": "/nine", "title": null, "url": ["/"]},
 {"title": "\ud800\u001b[2J"}, "no item"]}"""
 
+# By name: the document, kind, title and URL of the whole, and its items.
 FEEDS = {
     "RSS 2.0": (
         RSS_20,
-        ("rss", "Liftoff", "http://l.test/"),
+        ("rss", "O \u00e9", "http://l.test/"),
         [
             ("Star City", "http://l.test/star.asp", "http://l.test/573", "2003-06-03T09:39:21Z"),
             ("A & B", "http://l.test/2", "http://l.test/2", ""),
@@ -5989,28 +5973,20 @@ FEEDS = {
         ("rss", "XML.com", "http://x.test/"),
         [("\u00e9t\u00e9", "http://x.test/1.html", "http://x.test/1", "2002-09-12T08:00:00Z")],
     ),
-    "RSS 0.91": (RSS_091, ("rss", "O \u00e9", "http://o.t/"), [("1", "http://o.test/1", "", "")]),
-    "Atom 1.0": (
-        ATOM_10,
+    "Atom": (
+        ATOM,
         ("atom", "dive <b> in", "http://a.test/"),
         [
             ("Draft", "http://a.test/blog/2005/atom", "tag:a.test,1", "2003-12-13T12:29:29Z"),
-            ("Less: x < y", "http://a.test/blog/sub/two", "urn:2", "2003-11-09T16:23:02Z"),
+            ("Less: x < y", "http://a.test/blog/sub/two", "urn:2", ""),
             ("No link", "http://a.test/id3", "http://a.test/id3", ""),
         ],
     ),
-    "Atom 0.3": (
-        ATOM_03,
-        ("atom", "Zero three", "http://z.test/"),
-        [("Q&A", "http://z.test/1", "tag:z.test,1", "2003-12-13T12:29:29Z")],
-    ),
-    "Atom with a prefix": (PREFIXED, ("atom", "P", ""), [("E", "http://p.test/1", "urn:1", "")]),
     "JSON Feed": (
         JSON_FEED,
         ("json", "J", "http://j.test/"),
         [
             ("7 & <i>", "http://j.test/7", "7", "2020-08-07T00:00:00Z"),
-            ("", "http://j.test/8", "http://j.test/8", "2020-08-07T16:44:36Z"),
             ("", "http://base.test/nine", "2.5", ""),
             ("? [2J", "", "", ""),
         ],
@@ -6019,31 +5995,27 @@ FEEDS = {
 
 DATES = {
     "Thu, 01 Jan 2004 19:48:21 GMT": "2004-01-01T19:48:21Z",
-    "Thu, 1 Jan 04 19:48 +0100": "2004-01-01T18:48:00Z",
+    "1 Jan 04 19:48 +0100": "2004-01-01T18:48:00Z",
     "01 jan 1999 19:48:21 EST": "1999-01-02T00:48:21Z",
     "Thu, 01 Jan 2004": "2004-01-01T00:00:00Z",
     "Thu, 01 Jan 2004 19:48:21 GMT+0200": "2004-01-01T17:48:21Z",
     "Thu, 01 Jan 2004 19:48:21 -0530 (PST)": "2004-01-02T01:18:21Z",
-    "Thu, 01 Jan 2004 19:48:21 XYZ": "2004-01-01T19:48:21Z",
-    "Thu Jan  1 19:48:21 2004": "2004-01-01T19:48:21Z",
-    "2003-12-31T10:14:55-08:00": "2003-12-31T18:14:55Z",
-    "2003-12-31T10:14:55.5123Z": "2003-12-31T10:14:55Z",
-    "2003-12-31 10:14": "2003-12-31T10:14:00Z",
+    "Thu Jan  1 19:48:21 2004 XYZ": "2004-01-01T19:48:21Z",
+    "2003-12-31T10:14:55.5123-08:00": "2003-12-31T18:14:55Z",
+    "2003-12-31 10:14Z": "2003-12-31T10:14:00Z",
     "2003-12-31T10:14:55+0130": "2003-12-31T08:44:55Z",
     "2003": "2003-01-01T00:00:00Z",
     "2003-12": "2003-12-01T00:00:00Z",
     "20031231": "2003-12-31T00:00:00Z",
-    "2003-12-31Z": "2003-12-31T00:00:00Z",
 }
-NO_DATES_AT_ALL = (
-    "|yesterday|2003-02-30|30 Feb 2004 10:00:00 GMT|32 Jan 2004|1 Foo 2004|"
-    "Thu, 01 Jan 2004 25:00:00 GMT|0001-01-01T00:00:00+10:00|0000-01-01|2004-13-01|2004-00-01|"
-    "\u0662\u0660\u0660\u0664-01-01|12:00|9999999999|2004-01-01T24:00:00Z|"
-    "2004-01-01T25:00:00Z"
+NO_DATES = (
+    "|yesterday|2003-02-30|30 Feb 2004 10:00:00 GMT|1 Foo 2004|Thu, 01 Jan 2004 25:00:00 GMT|"
+    "0001-01-01T00:00:00+10:00|2004-13-01|\u0662\u0660\u0660\u0664-01-01|12:00|"
+    "2004-01-01T24:00:00Z"
 )
-DATES |= dict.fromkeys(NO_DATES_AT_ALL.split("|"), "")
+DATES |= dict.fromkeys(NO_DATES.split("|"), "")
 
-JAPANESE, LATIN = "\u65e5\u672c\u8a9e", "d\u00e9j\u00e0 \u2014"
+JAPANESE = "\u65e5\u672c\u8a9e"
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
 LAUGHS = f'<!-- ]> --><!ENTITY l0 "ha"><!ENTITY q "]>">{LAUGHS}'
 LAUGHING = f'<!DOCTYPE rss [{LAUGHS}<!ENTITY file SYSTEM "file:///etc/passwd">]>'
@@ -6052,17 +6024,17 @@ LAUGHING = f'<!DOCTYPE rss [{LAUGHS}<!ENTITY file SYSTEM "file:///etc/passwd">]>
 class TestFeeds:
     """R9.1: RSS, Atom and JSON feeds give titles, links, ids and dates, never articles."""
 
-    @pytest.mark.parametrize("case", FEEDS.values(), ids=FEEDS)
-    def test_every_kind(self, case):
-        body, head, items = case
+    @pytest.mark.parametrize("name", FEEDS)
+    def test_every_kind(self, name):
+        body, head, items = FEEDS[name]
         feed = wr.parse_feed(body, "", "http://base.test/feed")
         assert feed == wr.Feed(*head, [wr.FeedItem(*item) for item in items], "")
 
-    @pytest.mark.parametrize("case", FEEDS.values(), ids=FEEDS)
-    def test_one_that_breaks_gives_the_items_before_the_break(self, case):
-        body, head, items = case
+    @pytest.mark.parametrize("name", FEEDS)
+    def test_one_that_breaks_gives_the_items_before_the_break(self, name):
+        body, head, items = FEEDS[name]
         most = 0
-        for cut in range(len(body.rstrip()) - 2, 0, -23):
+        for cut in range(len(body) - 2, 0, -23):
             try:
                 feed = wr.parse_feed(body[:cut], "", "http://base.test/feed")
             except ValueError:
@@ -6074,42 +6046,32 @@ class TestFeeds:
 
     @given(
         "title, codec, label, header",
-        (JAPANESE, "utf-8", None, ""),
         (JAPANESE, "utf-8-sig", "iso-8859-1", "text/xml; charset=iso-8859-1"),
         (JAPANESE, "utf-16", "utf-16", ""),
         (JAPANESE, "shift_jis", "Shift_JIS", ""),
-        (JAPANESE, "euc-jp", None, "text/xml; charset=EUC-JP"),
-        (JAPANESE, "gb18030", "gb2312", ""),
-        (JAPANESE, "utf-8", "zlib", ""),
-        (JAPANESE, "utf-8", "punycode", "text/xml; charset=nonsense"),
-        (LATIN, "cp1252", "iso-8859-1", ""),
+        (JAPANESE, "euc-jp", "utf-8", "text/xml; charset=EUC-JP"),
+        ("d\u00e9j\u00e0 \u2014", "cp1252", "iso-8859-1", ""),
     )
     def test_it_is_read_in_its_encoding(self, title, codec, label, header):
-        declaration = "" if label is None else f"<?xml version='1.0' encoding='{label}'?>"
-        body = (declaration + rss(f"<title>{title}</title>")).encode(codec)
-        assert only(wr.parse_feed(body, header)).title == title
+        feed = f"<?xml version='1.0' encoding='{label}'?>" + rss(f"<title>{title}</title>")
+        assert only(wr.parse_feed(feed.encode(codec), header)).title == title
 
     def test_torn_characters_cost_themselves_alone(self):
-        body = rss(f"<title>{JAPANESE} x</title>").encode().replace(b" x", b" \xe6x")
-        assert only(wr.parse_feed(body)).title == JAPANESE + " \ufffdx"
-        cut = body.replace(b" \xe6x", b"")[:-9] + b"\xe6\x97"
-        assert wr.parse_feed(cut).items[0].title == JAPANESE
+        body = rss(f"<title>{JAPANESE} x</title>").encode()
+        torn = wr.parse_feed(body.replace(b" x", b" \xe6x"))
+        assert only(torn).title == JAPANESE + " \ufffdx"
+        assert wr.parse_feed(body[:-9] + b"\xe6\x97").items[0].title == JAPANESE + " x"
 
     @given(
         "found, wanted",
-        ("a &lt;b&gt;bold&lt;/b&gt; move", "a bold move"),
-        ("a <b>c</b> d", "a c d"),
-        ("a&lt;br/&gt;b", "a b"),
+        ("a &lt;b&gt;bold&lt;/b&gt; <i>m</i>&lt;br/&gt;n", "a bold m n"),
         ("AT&T, AT&amp;T, AT&amp;amp;T", "AT&T, AT&T, AT&T"),
         ("<![CDATA[x &#8217; & y &eacute;]]>", "x \u2019 & y \u00e9"),
-        ("List&lt;String&gt; in Java", "List<String> in Java"),
-        ("1 < 2 <3", "1 < 2 <3"),
-        ("one<![CDATA[ two]]> thr&#101;e", "one two three"),
-        ("\n  two\n   lines ", "two lines"),
+        ("List&lt;String&gt; 1 < 2 <3", "List<String> 1 < 2 <3"),
+        ("one<![CDATA[ two]]>\n  thr&#101;e ", "one two three"),
         ("x&nbsp;y &hellip; &unknown;", "x y \u2026 &unknown;"),
         ("<![CDATA[&#" + "9" * 6000 + ";]]>", "\ufffd"),
-        ("a\x08b\x0c x&#8;y&#12;&#0;\uffff", "ab xy\ufffd"),
-        ("ESC &amp;#27;[2J", "ESC [2J"),
+        ("a\x08b\x0c x&#8;y&#12;&#0;\uffff &amp;#27;[2J", "ab xy\ufffd [2J"),
         ("t" * 100_000, "t" * 4096),
     )
     def test_a_title_becomes_text_and_slips_are_mended(self, found, wanted):
@@ -6120,7 +6082,7 @@ class TestFeeds:
         "found, wanted",
         ("<title>AT&amp;amp;T &lt;b&gt;</title>", "AT&amp;T <b>"),
         ("<title type='html'>a &lt;b&gt;b&lt;/b&gt; &amp;lt;c&amp;gt;</title>", "a b <c>"),
-        ("<title type='xhtml'><div>a <b>b</b> &lt;c></div></title>", "a b <c>"),
+        ("<title mode='escaped' type='text/html'>Q&amp;amp;A</title>", "Q&A"),
         ("<dc:title>dc</dc:title>", "dc"),
         ("<media:title>no</media:title><title>yes</title>", "yes"),
     )
@@ -6128,51 +6090,43 @@ class TestFeeds:
         assert only(wr.parse_feed(atom(found))).title == wanted
 
     @given(
-        "fields, wanted",
+        "fields, path",
         ('<link rel="self" href="/s"/><link rel="related" href="/r"/><link href="/a"/>', "/a"),
-        ('<link rel="via" href="/v"/><link rel="related" href="/r"/>', "/r"),
         ('<link rel="enclosure" href="/e"/>', None),
-        ('<link href="/first"/><link href="/second"/>', "/first"),
         ('<link rel=" ALTERNATE " href="/a"/><link href="/b"/>', "/a"),
         ('<link rel="self" href="/s"/><id>http://h.test/id</id>', "/id"),
         ('<link href="  a/../b  "/>', "/b"),
-        ("<link>text</link>", "/text"),
-        ("<guid>http://h.test/g</guid>", "/g"),
         ("<guid isPermaLink='false'>http://h.test/g</guid>", None),
         ("<guid>12345</guid>", None),
         ("<guid>http://h.test/g</guid><link>/l</link>", "/l"),
         (f"<link>{'x' * 5000}</link>", None),
     )
-    def test_the_link_is_chosen_and_resolved(self, fields, wanted):
+    def test_the_link_is_chosen_and_resolved(self, fields, path):
         found = only(wr.parse_feed(atom("<title>t</title>" + fields), "", "http://h.test/feed"))
-        assert found.url == ("" if wanted is None else "http://h.test" + wanted)
+        assert found.url == ("" if path is None else "http://h.test" + path)
 
     @pytest.mark.parametrize("found", DATES)
     def test_dates_become_iso_8601_in_utc(self, found):
         item = only(wr.parse_feed(rss(f"<title>t</title><pubDate> {found}\n</pubDate>")))
         assert item.published == DATES[found]
 
-    def test_the_date_is_the_first_that_can_be_read(self):
-        dates = "<updated>2004</updated><published>{}</published>"
-        for published, wanted in (("soon", "2004"), ("2003", "2003")):
-            item = only(wr.parse_feed(atom(dates.format(published))))
-            assert item.published == f"{wanted}-01-01T00:00:00Z"
+    @given("published, year", ("soon", "2004"), ("2003", "2003"))
+    def test_the_date_is_the_first_that_can_be_read(self, published, year):
+        dates = f"<updated>2004</updated><published>{published}</published>"
+        assert only(wr.parse_feed(atom(dates))).published == f"{year}-01-01T00:00:00Z"
 
     def test_entities_of_a_dtd_are_never_expanded(self):
         item = "<title>&l11;&file;x</title><link>/&l11;</link>"
-        feed = wr.parse_feed(LAUGHING + rss(item))
-        assert only(feed) == ("&l11;&file;x", "/&l11;", "", "")
+        assert only(wr.parse_feed(LAUGHING + rss(item))) == ("&l11;&file;x", "/&l11;", "", "")
 
     @given(
         "body",
         *(
-            b"|   |hello|<|<html><body/></html>|<!DOCTYPE html><html></html>|<urlset/>|{}|[]|"
-            b'{"version": 1}|\x00\x00\x00\x00|\x1f\x8b\x08|'
-            b'{"version": "https://jsonfeed.org/version/1"|<!DOCTYPE rss [|{"a":"\xff"}|'
-            b'{"version": NaN}'
+            b"|hello|<|<!DOCTYPE html><html></html>|<urlset/>|{}|[]|\x00\x00\x00\x00|\x1f\x8b\x08|"
+            b'{"version": "https://jsonfeed.org/version/1"|<!DOCTYPE rss [|{"a":"\xff"}'
         ).split(b"|"),
-        b"{" * 20_000,
         b'{"version":"https://jsonfeed.org/version/1","items":' + b"[" * 20_000,
+        ids=range(13),
     )
     def test_what_is_no_feed_is_a_value_error_of_one_line(self, body):
         with pytest.raises(ValueError) as caught:
@@ -6196,9 +6150,7 @@ class TestFeeds:
         feed = wr.parse_feed(f"{head}{rest}</channel></rss>")
         assert [item.title for item in feed.items] == ["first"] and feed.warning
 
-    @pytest.mark.parametrize(
-        "part", ["<a>", "<item><guid>1</guid></item>", "<item/>", "a=''", "&", "a<b/>", "<![CDATA["]
-    )
+    @pytest.mark.parametrize("part", ["<a>", "<item><guid>1</guid></item>", "a=''", "&", "a<b/>"])
     @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
     def test_hostile_feeds_take_bounded_memory(self, prefix, part):
         body = (prefix + "\U0001f600" + part * (2**12 // len(part))).encode()
@@ -6207,9 +6159,7 @@ class TestFeeds:
     @given(
         "head, part",
         ("<rss><channel><item><title>", "<b>b</b>"),
-        ("<rss><channel>", "<item><title>some title</title><link>/a</link></item>"),
         ('{"version":"https://jsonfeed.org/version/1.1","x":"', "some words "),
-        ('{"version":"https://jsonfeed.org/version/1.1","items":[', '{"id":"1","url":"/1"},'),
     )
     def test_one_wide_letter_makes_no_second_wide_text(self, head, part):
         body = (head + "\U0001f600" + part * (2**16 // len(part))).encode()
@@ -6221,16 +6171,14 @@ class TestFeeds:
         with pytest.raises(ValueError, match="50001 values, want at most 50000"):
             wr.parse_feed(body)
 
-    def test_a_thousand_predefined_references_are_no_slips(self):
+    def test_thousands_of_predefined_references_are_no_slips(self):
         words = "&lt;p&gt;&amp;&quot;&apos;" * 5000
-        first = f"<title>t</title><description>{words}</description>"
-        feed = wr.parse_feed(rss(first, "<title>&nbsp;b</title>"))
-        assert [item.title for item in feed.items] == ["t", "b"] and not feed.warning
+        feed = wr.parse_feed(rss(f"<description>{words}</description>", "<title>&nbsp;b</title>"))
+        assert only(feed).title == "b"
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
-        entries = ["<link href='x'/>"] * 4500
-        body = atom(*entries).replace("<feed", f"<feed xml:base='http://h.test/{'a' * 4000}/'", 1)
-        feed = wr.parse_feed(body)
+        head = f"<feed xml:base='http://h.test/{'a' * 4000}/'>"
+        feed = wr.parse_feed(head + "<entry><link href='x'/></entry>" * 4500)
         assert "entries" in feed.warning
         assert sum(len(item.url) for item in feed.items) < 18 * 2**20
 
@@ -6255,62 +6203,53 @@ class TestSitemaps:
 
     @given(
         "body, kind, entries",
-        (URLSET, "urlset", TWO),
-        (URLSET.decode(), "urlset", TWO),
         (b"\xef\xbb\xbf \n" + URLSET, "urlset", TWO),
-        (gzip.compress(URLSET), "urlset", TWO),
         (HALVES, "urlset", TWO),
-        (URLSET.replace(b"sitemaps.org", b"elsewhere.test"), "urlset", TWO),
         (INDEX, "index", [("http://b.test/a.gz", None)]),
         (LAUGHING + HOME, "urlset", [("http://b.test/", None)]),
-        (b"<!DOCTYPE a [<!ENTITY a 'b'>]>" + INDEX, "index", [("http://b.test/a.gz", None)]),
         (LINES, "text", THREE),
-        (LINES.encode("utf-8-sig"), "text", THREE),
-        (LINES.encode("utf-16"), "text", THREE),
-        (gzip.compress(LINES.encode()), "text", THREE),
+        (gzip.compress(LINES.encode("utf-8-sig")), "text", THREE),
+        ids=range(6),
     )
     def test_it_lists_its_entries(self, body, kind, entries):
         found = wr.parse_sitemap(body, "http://b.test/sitemap.xml")
         assert found == wr.Sitemap(kind, [wr.SitemapEntry(*entry) for entry in entries], "")
 
-    @pytest.mark.parametrize(
-        "body",
-        [b"", b"hello", b"<html/>", b"<rss/>", b"<", b"\x1f\x8bno", gzip.compress(b"x"), b"{}"],
-    )
+    @pytest.mark.parametrize("body", [b"", b"hello", b"<rss/>", b"<", b"\x1f\x8bno", b"{}"])
     def test_what_is_no_sitemap_is_a_value_error_of_one_line(self, body):
         with pytest.raises(ValueError) as caught:
             wr.parse_sitemap(body)
         assert type(caught.value) is ValueError and str(caught.value).isprintable()
 
-    @pytest.mark.parametrize("cut", [-60, -20, -3])
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-    def test_one_that_breaks_gives_the_entries_before(self, pack, cut):
+    def test_one_that_breaks_gives_the_entries_before(self, pack):
         urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(1000))
-        found = wr.parse_sitemap(pack(b"<urlset>" + urls + b"</urlset>")[:cut])
-        assert found.entries[0].url == "http://s.test/0" and found.warning
+        body = pack(b"<urlset>" + urls + b"</urlset>")
+        for cut in (-60, -20, -3):
+            found = wr.parse_sitemap(body[:cut])
+            assert found.entries[0].url == "http://s.test/0" and found.warning
 
     def test_a_text_is_no_longer_in_the_encoding_that_it_declares(self):
-        text = "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\u65e5</loc></url></urlset>"
-        (entry,) = wr.parse_sitemap(text, "http://s.test/").entries
-        assert entry.url == "http://s.test/\u65e5"
+        declaration = "<?xml version='1.0' encoding='iso-8859-1'?>"
+        text = declaration + "<urlset><url><loc>http://s.test/\u65e5</loc></url></urlset>"
+        assert wr.parse_sitemap(text).entries[0].url == "http://s.test/\u65e5"
 
-    def test_lines_end_where_two_pieces_meet(self):
+    @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+    def test_lines_end_where_two_pieces_meet(self, end):
         line = "http://s.test/" + "a" * 49
-        for end in ("\n", "\r\n", "\r"):
-            for before in range(3):
-                body = ("#" * before + "\n" + end.join([line] * 1000)).encode()
-                assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 1000
+        for before in range(3):
+            body = ("#" * before + "\n" + end.join([line] * 1000)).encode()
+            assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 1000
 
     def test_50000_entries_are_read_and_no_more(self, few_are_listed):
         found = wr.parse_sitemap("http://s.test/\n" * FEW)
         assert len(found.entries) == FEW and found.warning == ""
-        entry = "<url><loc>http://s.test/</loc></url>"
-        found = wr.parse_sitemap(f"<urlset>{entry * (FEW + 1)}</urlset>")
+        found = wr.parse_sitemap("http://s.test/\n" * (FEW + 1))
         assert len(found.entries) == FEW and f"{FEW} entries" in found.warning
 
     @given(
         "head, more, times",
-        (b"<urlset><url><loc>http://s.test/</loc></url><url><loc>", b"a" * 2**20, 51),
+        (b"<urlset><url><loc>http://s.test/</loc></url>", b" " * 2**20, 51),
         (b"http://s.test/\n", b"a\n" * 10_000, 6),
     )
     def test_a_gzip_bomb_is_cut_and_stays_small(self, head, more, times):
@@ -6328,7 +6267,7 @@ class TestSitemaps:
         dice = random.Random(9)
         seeds = [case[0] for case in FEEDS.values()] + [URLSET, INDEX, HALVES, LINES.encode()]
         pieces = [b"", b"<", b"&", b"]]>", b"\0", b"\xff", b"</item>", b'"', b"<!--", b"xmlns='"]
-        for _ in range(600):
+        for _ in range(400):
             body = bytearray(dice.choice(seeds))
             for _ in range(dice.randrange(1, 6)):
                 at = dice.randrange(len(body))
@@ -6355,13 +6294,7 @@ class TestReadings:
         assert (result.title, result.links) == ("t", [])
         assert result.metadata == {"feed": "rss", "site": PLACE + "/", "item_count": 2}
 
-    @given(
-        "content_type, warnings",
-        ("application/rss+xml", 1),
-        ("application/feed+json", 1),
-        ("application/xml", 0),
-        ("application/json", 0),
-    )
+    @given("content_type, warnings", ("application/rss+xml", 1), ("application/json", 0))
     def test_what_is_said_to_be_a_feed_alone_must_be_one(self, world, content_type, warnings):
         world.web[PLACE + "/f"] = answer("{}", content_type=content_type)
         result = world.bot().fetch(PLACE + "/f")
@@ -6381,21 +6314,18 @@ class TestReadings:
     ):
         assert wr.MAX_READ_BYTES == 2**21
         monkeypatch.setattr(wr, "MAX_READ_BYTES", 2**16)
-        url = "https://b.test/" + "a" * 180
-        body = head + "".join(line.format(url, number) for number in range(100, 500))
+        urls = [f"https://b.test/{'a' * 180}{number}" for number in range(100, 500)]
+        body = head + "".join(line.format(url, "") for url in urls)
         world.web[PLACE + path] = answer(body, content_type=content_type)
         source = next(world.bot().discover(PLACE + path))
         assert ("only the first 65536 are read" in source.warning) == (count is None)
         if count is None:
-            count = 2**16 // (len(line) - 4 + len(url) + 3)
-            assert abs(count - len(source.items)) < 3
-        urls = [f"{url}{number}" for number in range(100, 500)]
+            count = 2**16 // (len(body) // 400)
+        assert abs(count - len(source.items)) < 3
         assert [item.url for item in source.items] == urls[: len(source.items)], "none is torn"
-        assert len(source.items) <= count + 2
 
-    @pytest.mark.parametrize("head, line", [("<urlset>", "<url><loc>{}</loc></url>"), ("", "{}\n")])
-    def test_50000_urls_of_150_characters_are_listed(self, head, line):
-        body = head + line.format("https://a.test/" + "a" * 135) * 50_000
+    def test_50000_urls_of_150_characters_are_listed(self):
+        body = ("https://a.test/" + "a" * 135 + "\n") * 50_000
         assert len(wr.parse_sitemap(body).entries) == 50_000
 
     def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
