@@ -5589,7 +5589,7 @@ MARKDOWN = [
     ("in a heading, a quote, a list", f"# [a]({U})\n> 1. [b]({V})", [("a", U), ("b", V)]),
     (
         "absolute http alone",
-        "[a](ftp://u.t/) [b](/c) [c](http:///x) [d](HTTP://U)",
+        "[a](ftp://u.t/) [b](/c) [d](HTTP://U) [c](http:///)",
         [("d", "HTTP://U")],
     ),
     ("images", f"![a]({V}) [![badge](i.png)]({U})", [("badge", U)]),
@@ -5601,25 +5601,16 @@ MARKDOWN = [
     ("entities", f"[a &amp; b]({U}?x&amp;y)", [("a & b", U + "?x&y")]),
     ("titles", f"[a]({U} \"b\") [c]({V} 'd\\' e')", [("a", U), ("c", V)]),
     ("a title over lines", f"[a]({U}\n(one\ntwo))", [("a", U)]),
-    (
-        "the text",
-        f"- [a\nb `__c__*` *d* **e** f_g _h_ <b>i</b>]({U})",
-        [("a b __c__* d e f_g h i", U)],
-    ),
+    ("the text", f"- [a\n`__c__*` **e** f_g _h_ <b>i</b>]({U})", [("a __c__* e f_g h i", U)]),
     ("code spans", f"`[a]({U})` [b]({V})\n\n[c `]({U})`", [("b", V)]),
     ("runs of back-ticks", f"`` [a]({U}) ` [b]({U}) ``\n\n`` [c]({V}) `", [("c", V)]),
     ("a comment", f"x <!-- [a]({U}) --> [b]({V})", [("b", V)]),
     ("a comment over empty lines", f"<!--\n\n[a]({U})\n\n-->\n[b]({V})", [("b", V)]),
     ("a sign that is no tag", f"if a <b see [a]({U}) -> c", [("a", U)]),
     ("<pre> over empty lines", f"<pre>\n\n[a]({U})\n</pre>\n\n[b]({V})", [("b", V)]),
-    ("a fence", f"```\n[a]({U})\n```\n[b]({V})", [("b", V)]),
-    (
-        "fences",
-        f"~~~ a\n```\n[a]({U})\n~~~\n````\n```\n[a]({U})\n````\n```a```\n[b]({V})",
-        [("b", V)],
-    ),
+    ("a fence of tildes", f"~~~ a\n```\n[a]({U})\n~~~\n```a```\n[b]({V})", [("b", V)]),
+    ("a longer fence", f"````\n```\n[a]({U})\n````\n[b]({V})", [("b", V)]),
     ("a fence without end", f"x\n```\n[a]({U})\n\n[b]({V})", []),
-    ("a fence in a list", f"- x\n\n  ```\n  [a]({U})\n  ```\n- [b]({V})", [("b", V)]),
     ("a fence deep in a list", f"1. - x\n     ```\n     [a]({U})\n     ```\n[b]({V})", [("b", V)]),
     ("indented code", f"\t[a]({U})\n\n# x\n    [a]({U})\n[b]({V})", [("b", V)]),
     ("indented text goes on", f"x\n    [a]({U})", [("a", U)]),
@@ -5663,50 +5654,28 @@ class TestMarkdown:
         url = U + "?code=" + "a" * 9000
         assert links_of(f"# T\n- [a]({url})\n- [b](/relative)") == [("a", url)]
 
-    def test_50000_links_are_kept_and_no_more(self, few_are_listed):
-        text = " ".join(f"[]({U}{n})" for n in range(FEW + 1))
-        assert len(links_of(text)) == FEW
 
-    @given(
-        "text, title",
-        ("## No\n\nA title\n===\n\n# Second", "A title"),
-        ("text\n\n## No", ""),
-        ("```\n# No\n```\n# a ##", "a"),
-        ("# a#", "a#"),
-    )
-    def test_the_title_is_the_first_heading_of_the_first_level(self, text, title):
-        assert wr.parse_llms_txt(text).title == title
-
-    @pytest.mark.parametrize(
-        "part", ["ab\n", "[](http://a)", "\t", "- a\n\n", "> ", "\\&", "&#999;"]
-    )
-    @pytest.mark.parametrize("before", ["", "\U0001f600 [a](http://u.test/"])
-    def test_hostile_markdown_takes_little_memory(self, before, part):
-        text = before + part * (2**14 // len(part)) + ")]("
-        wr.markdown_links(text)  # compiles what it needs
-        assert peak_bytes(wr.markdown_links, text) < 20 * len(text)
-
-
-LLMS = """My *site*
+LLMS = """```
+# No
+```
+My *site*
 ===
+# Second
 
 > What it
 > is.
 
 - [Before](https://a.test/)
 
-## Docs
+## Docs ##
 
 - [One](/one.md): the first, see [Two](two.md)
-- [Code](javascript:alert)
+- See [Code](javascript:alert) or
+  - [Three](<../three>)
+- [Again](/one.md): once
 
-```
-- [No](/no)
-```
-Optional
----
-* [Three][r]
-* [Four](<../four>) : fourth
+[Four](/four)
+: fourth
 """
 
 
@@ -5715,36 +5684,16 @@ class TestLlmsTxt:
 
     def test_title_summary_and_sections(self):
         document = wr.parse_llms_txt(LLMS, "https://x.test/a/llms.txt")
-        assert document == wr.LlmsTxt(
-            "My *site*",
-            "What it is.",
-            [
-                wr.LlmsLink("", "Before", "https://a.test/", ""),
-                wr.LlmsLink("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
-                wr.LlmsLink("Docs", "Two", "https://x.test/a/two.md", ""),
-                wr.LlmsLink("Optional", "Four", "https://x.test/four", "fourth"),
-            ],
-        )
+        links = [
+            ("", "Before", "https://a.test/", ""),
+            ("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
+            ("Docs", "Two", "https://x.test/a/two.md", ""),
+            ("Docs", "Three", "https://x.test/three", ""),
+            ("Docs", "Four", "https://x.test/four", "fourth"),
+        ]
+        assert (document.title, document.summary) == ("My *site*", "What it is.")
+        assert document.links == [wr.LlmsLink(*link) for link in links]
         assert wr.parse_llms_txt("") == wr.LlmsTxt("", "", [])
-
-    @given(
-        "text, links",
-        ("- [A](/a): see\n  [B](/b)\n- [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
-        ("- See [A](/a)\n  - [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
-        ("- [A](javascript:x) or [B](/b)", [("B", "/b", "")]),
-        ("- [A](/a): one\n- [C](/a): two", [("A", "/a", "one")]),
-        ("A [A](/a).\n\nB [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
-    )
-    def test_a_url_is_given_once_and_a_note_with_the_link_that_begins_a_block(self, text, links):
-        document = wr.parse_llms_txt("## S\n\n" + text, "https://x.test/llms.txt")
-        found = [(link.title, link.url, link.note) for link in document.links]
-        assert found == [(title, "https://x.test" + path, note) for title, path, note in links]
-        assert {link.section for link in document.links} == {"S"}
-
-    def test_a_long_base_fills_no_memory(self):
-        text = "".join(f"- [a]({n})\n" for n in range(1600))
-        base = "https://x.test/" + "a" * 15_000 + "/"
-        assert peak_bytes(wr.parse_llms_txt, text, base) < 20 * 2**20
 
 
 PAGE = """\ufeff<!doctype html><!-- <title>no</title> --><html lang="en-GB"><head data-x="a>b">
@@ -5799,7 +5748,6 @@ class TestPages:
         ("otherbot: none", [], ""),
         ("noai, otherbot: none", ["noai"], "machine learning"),
         ("none, walsh-research: nosnippet", ["nosnippet"], "no extract"),
-        ("*: max-snippet:5", ["max-snippet: 5"], ""),
         ("unavailable_after: soon", ["unavailable_after: soon"], "after that date"),
     )
     def test_the_directives_that_bind_us(self, world, tag, directives, warned):
@@ -5809,61 +5757,28 @@ class TestPages:
         assert warned in " ".join(result.warnings)
         assert bool(warned) == bool(result.warnings)
 
-    @given(
-        "html",
-        "<meta " + "".join(f"a{n:x}='b' " for n in range(3000)) + ">",
-        "<link href=/a rel='" + "a " * 15_000 + "'>",
-        "<meta name=robots content=noai>" * 500,
-        "<link rel=alternate type=application/rss+xml href=/a>" * 300,
-        "<title>" + "a" * 45_000,
-        ids=["attributes", "labels", "directives", "feeds", "title"],
-    )
-    def test_a_hostile_head_takes_little_memory(self, html):
-        found = wr.page_metadata(html, "https://x.test/")
-        assert len(found.feeds) <= 100
-        assert peak_bytes(wr.page_metadata, html, "https://x.test/") < 8 * len(html) + 2**16
-
 
 # Pages and their words.
 WORDS = [
     ("<h1>A &amp; B</h1><p>c<b>d</b> e\n f&nbsp;g</p><h2></h2>h", "# A & B\n\ncd e f g\n\nh"),
-    ("<h2><span></span><div>a</div></h2>10&nbsp;<b>km</b>", "## a\n\n10 km"),
     ("<p>a<p>b<br>c<br><br>d<div>e</div>f", "a\n\nb\nc\n\nd\n\ne\n\nf"),
     ("<ul><li>a<ol><li>b<li>c<p>d</ol><li><p>e</ul>f", "- a\n  - b\n  - c\n\n    d\n- e\n\nf"),
-    (
-        "<ul><li><div></div><a href=/a><h2>b</h2></a><li><h2></h2></ul>c",
-        "- ## [b](http://x.test/a)\n\nc",
-    ),
-    (
-        "<blockquote>a<ul><li>b</ul><blockquote>c</blockquote></blockquote>d",
-        "> a\n\n> - b\n\n> > c\n\nd",
-    ),
+    ("<ul><li><p></p><a href=/><h2>b</h2></a><li></li></ul>c", "- ## [b](http://x.test/)\n\nc"),
+    ("<blockquote>a<ul><li>b</ul><blockquote>c</blockquote>d", "> a\n\n> - b\n\n> > c\n\n> d"),
     ("<dl><dt>a<dd>b<dt>c<dd><p>d</dl>", "a\nb\nc\n\nd"),
     ("<pre>\n<b>a</b>  |\r\n  b<br><br>c\n</code>\n</pre>d", "```\na  |\n  b\n\nc\n```\n\nd"),
-    (
-        "<ul><li>a<pre><div>b</div><div>c <a href=/>d</a></div></pre>e",
-        "- a\n  ```\n  b\n  c d\n  ```\n  e",
-    ),
+    ("<ul><li>a<pre><div>b</div>c <a href=/>d</a></pre>e", "- a\n  ```\n  b\n  c d\n  ```\n  e"),
     ("<div><pre hidden>a</pre><pre>b</div>c</pre>d", "```\nb\n```\n\nc\n\nd"),
     ("<table><tr><th>a<th>b<th><tr><td> <td>d\ne<br>f<p>g</table>h", "| a | b |\n| | d e f g\n\nh"),
     ("<table><tr><td><h2>a</h2><p>b<p>c<td>d</table>", "## a\n\nb\n\nc\nd"),
     ("<table><tr><td>a<td><table><tr><td>b<td>c</table>d</table>", "a\n\n| b | c\n\nd"),
-    (
-        "<a href=/a><b>a</b> b </a>c<a href='/_(b c)'>d</a>",
-        "[a b](http://x.test/a) c[d](http://x.test/_%28b%20c%29)",
-    ),
+    ("<a href='/_(b c)'><b>a</b> b </a>c", "[a b](http://x.test/_%28b%20c%29) c"),
     ("<a href=/a><img src=b><h3>c</h3><p>d</a>e", "### [c](http://x.test/a)\n\nde"),
     ("<base href=/b/><base href=c/><a href=d>e</a> <a href=f></a>", "[e](http://x.test/b/c/d)"),
     ("<a href='javascript:a()'>a</a> <h2>b<a href='#c'>[1]</a></h2>", "a\n\n## b[1]"),
-    ("<p>a<img alt='b &quot;c&quot;'><img alt='&lt;d>'><img>", 'ab "c"<d>'),
-    (
-        "a<script>'<p>'</script ><style>b</style><svg><title>c</title>d</svg><noscript>e</noscript>f",
-        "af",
-    ),
-    (
-        "<template>a</template><p title='a hidden > b'>c<span hidden>d<span>e</span>f</span>g<svg/>h",
-        "cgh",
-    ),
+    ("<p>a<img alt='&quot;b&quot; &lt;c>'><img>", 'a"b" <c>'),
+    ("a<script>'<p>'</script ><svg><title>c</title>d</svg><noscript>e</noscript>f", "af"),
+    ("<p title='a hidden > b'>c<span hidden>d<span>e</span>f</span>g<svg/>h", "cgh"),
     ("<ul><li hidden>a<li>b<li hidden='x'>c</ul><input hidden>d", "- b\n\nd"),
     ("<div><nav>a<ul><li>b</div>c<header>d</header><form>e</form>f<!-- g > --><!h><?i>", "c\n\nf"),
     ("<nav>a</nav><main>b<nav>c</nav><header>d</header></main><article>e</article>", "b\n\nd"),
@@ -5871,7 +5786,6 @@ WORDS = [
     ("a<article><header>b</header></article><article>c</article><footer>d", "a\n\nb\n\nc"),
     ("<body><form><p>a</form><nav>b</nav>", "a"),
     ("<main>a</main><main>b</main>", "a\n\nb"),
-    ("<p>a<main><nav>b</nav><p>c</p>d</main>e", "c\n\nd"),
     ("<main><nav>a</nav></main>b", "b"),
     (f"<p>{'a ' * 499}&amp;b", "a " * 499 + "&b"),
     ("a < b &amp;lt; &copy &#x110000; <a", "a < b &lt; © \ufffd"),
@@ -5888,18 +5802,6 @@ class TestPageText:
 
     def test_without_a_base_a_relative_link_is_words(self):
         assert wr.page_text("<a href=a>b</a> <a href=http://u.test>c</a>") == "b [c](http://u.test)"
-
-    def test_its_links_are_those_of_the_page(self):
-        html = "<p>" + " ".join(f"<a href='{U}{n}(('>[{n}]</a>" for n in range(20))
-        links = [(f"[{n}]", f"{U}{n}%28%28") for n in range(20)]
-        assert links_of(wr.page_text(html)) == links
-
-    @given("part, times", ("<p>a", 4000), ("<ul><li>", 2000), ("<a href=a>b</a>", 1100))
-    def test_a_hostile_page_takes_little_memory(self, part, times):
-        base = "http://x.test/" + "a" * 3000 + "/"
-        wr.page_text("<main><a href=a>b", base)  # compiles what it needs
-        most = 6 * 2**20 if "href" in part else 8 * len(part) * times
-        assert peak_bytes(wr.page_text, part * times, base) < most
 
 
 def rss(*items):
@@ -5921,24 +5823,18 @@ RSS_20 = b"""<?xml version="1.0"?><!-- <rss> -->
 <!DOCTYPE rss PUBLIC "-//Netscape//DTD RSS 0.91//EN" "http://n.test/0.91.dtd" [<!ELEMENT a ANY>]>
 <rss version="2.0"><channel><atom:link rel="self" href="http://l.test/rss"/>
 <image><title>Picture</title><link>http://img.test/</link></image>
-<x:more><item><title>Leak</title></item></x:more>
-<textInput><title>Search</title><link>http://search.test/</link></textInput>
-<title>O&nbsp;&eacute;</title><link>http://l.test/</link>
-<item><source url="http://o.test/">Elsewhere</source>
+<x:more><item><title>Leak</title></item></x:more><title>O&nbsp;&eacute;</title>
+<link>http://l.test/</link><item><source url="http://o.test/">Elsewhere</source>
 <media:content><media:title>Leak</media:title><title>Leak</title></media:content>
-<title>Star City</title><link>http://l.test/star.asp</link><description>x</description>
+<title>City</title><link>http://l.test/city</link><description>x</description>
 <pubDate>Tue, 03 Jun 2003 09:39:21 GMT</pubDate><guid>http://l.test/573</guid></item>
 <item><title><![CDATA[A & B]]></title><guid>http://l.test/2</guid></item>
-<item><title>Caf&#233; &amp; t</title><link>3</link><guid isPermaLink="false">abc</guid>
-<dc:date>2003-05-27</dc:date></item></channel></rss>"""
+<item><link>3</link><guid isPermaLink="false">abc</guid></item></channel></rss>"""
 
-RSS_10 = b"""<?xml version="1.0" encoding="iso-8859-1"?>
-<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="http://purl.org/rss/1.0/">
-<channel rdf:about="http://x.test/rss"><title>XML.com</title><link>http://x.test/</link>
-<items><rdf:Seq><rdf:li resource="http://x.test/1"/></rdf:Seq></items></channel>
+RSS_10 = b"""<?xml version="1.0" encoding="iso-8859-1"?><rdf:RDF>
+<channel rdf:about="http://x.test/rss"><title>X</title><link>http://x.test/</link></channel>
 <image rdf:about="http://x.test/i"><title>Leak</title><link>http://i.test/</link></image>
-<item rdf:about="http://x.test/1"><title>\xe9t\xe9</title><link>http://x.test/1.html</link>
-<dc:date>2002-09-12T10:00:00+02:00</dc:date></item></rdf:RDF>"""
+<item rdf:about="http://x.test/1"><title>\xe9t\xe9</title><dc:date>2002</dc:date></item></rdf:RDF>"""
 
 ATOM = b"""<x:feed xmlns:x="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/">
 <x:title type="text">dive &lt;b&gt; in</x:title><x:id>tag:a.test,2003:3</x:id>
@@ -5948,50 +5844,35 @@ ATOM = b"""<x:feed xmlns:x="http://www.w3.org/2005/Atom" xml:base="http://a.test
 <x:updated>2005-07-31T12:29:29Z</x:updated><x:published>2003-12-13T08:29:29-04:00</x:published>
 <x:source><x:title>Leak</x:title><x:id>leak</x:id><x:link href="/leak"/></x:source></x:entry>
 <x:entry xml:base="sub/"><x:title type="xhtml"><div>Less: <em>x</em> &lt; y</div></x:title>
-<x:link href="two"/><x:id>urn:2</x:id><x:updated>soon</x:updated></x:entry>
-<x:entry><x:title>No link</x:title><x:id>http://a.test/id3</x:id></x:entry></x:feed>"""
+<x:link href="two"/><x:id>http://a.test/id2</x:id></x:entry></x:feed>"""
 
 JSON_FEED = rb"""{"version": "https://jsonfeed.org/version/1.1", "title": "J",
 "home_page_url": "http://j.test/", "items": [
-{"id": 7, "url": "http://j.test/7", "title": "7 & <i>", "date_published": "2020-08-07"},
-{"id": 2.5, "external_url": "/nine", "title": null, "url": ["/"]},
-{"title": "\ud800\u001b[2J"}, "no item"]}"""
+{"id": 7.5, "url": "/7", "title": "7 & <i>", "date_published": "2020-08-07", "x": 1},
+{"external_url": "/nine", "title": null, "url": ["/"]}, {"title": "\ud800\u001b[2J"}, "none"]}"""
 
-# By name: the document, kind, title and URL of the whole, and its items.
-FEEDS = {
-    "RSS 2.0": (
-        RSS_20,
-        ("rss", "O \u00e9", "http://l.test/"),
-        [
-            ("Star City", "http://l.test/star.asp", "http://l.test/573", "2003-06-03T09:39:21Z"),
-            ("A & B", "http://l.test/2", "http://l.test/2", ""),
-            ("Caf\u00e9 & t", "http://base.test/3", "abc", "2003-05-27T00:00:00Z"),
-        ],
-    ),
-    "RSS 1.0": (
-        RSS_10,
-        ("rss", "XML.com", "http://x.test/"),
-        [("\u00e9t\u00e9", "http://x.test/1.html", "http://x.test/1", "2002-09-12T08:00:00Z")],
-    ),
-    "Atom": (
-        ATOM,
-        ("atom", "dive <b> in", "http://a.test/"),
-        [
-            ("Draft", "http://a.test/blog/2005/atom", "tag:a.test,1", "2003-12-13T12:29:29Z"),
-            ("Less: x < y", "http://a.test/blog/sub/two", "urn:2", ""),
-            ("No link", "http://a.test/id3", "http://a.test/id3", ""),
-        ],
-    ),
-    "JSON Feed": (
-        JSON_FEED,
-        ("json", "J", "http://j.test/"),
-        [
-            ("7 & <i>", "http://j.test/7", "7", "2020-08-07T00:00:00Z"),
-            ("", "http://base.test/nine", "2.5", ""),
-            ("? [2J", "", "", ""),
-        ],
-    ),
-}
+RSS_ITEMS = [
+    ("City", "http://l.test/city", "http://l.test/573", "2003-06-03T09:39:21Z"),
+    ("A & B", "http://l.test/2", "http://l.test/2", ""),
+    ("", "http://base.test/3", "abc", ""),
+]
+RSS_10_ITEM = ("\u00e9t\u00e9", "http://x.test/1", "http://x.test/1", "2002-01-01T00:00:00Z")
+ATOM_ITEMS = [
+    ("Draft", "http://a.test/blog/2005/atom", "tag:a.test,1", "2003-12-13T12:29:29Z"),
+    ("Less: x < y", "http://a.test/blog/sub/two", "http://a.test/id2", ""),
+]
+JSON_ITEMS = [
+    ("7 & <i>", "http://base.test/7", "7.5", "2020-08-07T00:00:00Z"),
+    ("", "http://base.test/nine", "", ""),
+    ("? [2J", "", "", ""),
+]
+FEEDS = [
+    (RSS_20, ("rss", "O \u00e9", "http://l.test/"), RSS_ITEMS),
+    (RSS_10, ("rss", "X", "http://x.test/"), [RSS_10_ITEM]),
+    (ATOM, ("atom", "dive <b> in", "http://a.test/"), ATOM_ITEMS),
+    (JSON_FEED, ("json", "J", "http://j.test/"), JSON_ITEMS),
+]
+each_feed = given("body, head, items", *FEEDS, ids=["RSS 2.0", "RSS 1.0", "Atom", "JSON Feed"])
 
 DATES = {
     "Thu, 01 Jan 2004 19:48:21 GMT": "2004-01-01T19:48:21Z",
@@ -6000,20 +5881,17 @@ DATES = {
     "Thu, 01 Jan 2004": "2004-01-01T00:00:00Z",
     "Thu, 01 Jan 2004 19:48:21 GMT+0200": "2004-01-01T17:48:21Z",
     "Thu, 01 Jan 2004 19:48:21 -0530 (PST)": "2004-01-02T01:18:21Z",
-    "Thu Jan  1 19:48:21 2004 XYZ": "2004-01-01T19:48:21Z",
     "2003-12-31T10:14:55.5123-08:00": "2003-12-31T18:14:55Z",
     "2003-12-31 10:14Z": "2003-12-31T10:14:00Z",
     "2003-12-31T10:14:55+0130": "2003-12-31T08:44:55Z",
-    "2003": "2003-01-01T00:00:00Z",
     "2003-12": "2003-12-01T00:00:00Z",
     "20031231": "2003-12-31T00:00:00Z",
+    **dict.fromkeys(
+        "|yesterday|2003-02-30|30 Feb 2004 10:00:00 GMT|1 Foo 2004|Thu, 01 Jan 2004 25:00:00 GMT|"
+        "0001-01-01T00:00:00+10:00|\u0662\u0660\u0660\u0664-01-01|2004-01-01T24:00:00Z".split("|"),
+        "",
+    ),
 }
-NO_DATES = (
-    "|yesterday|2003-02-30|30 Feb 2004 10:00:00 GMT|1 Foo 2004|Thu, 01 Jan 2004 25:00:00 GMT|"
-    "0001-01-01T00:00:00+10:00|2004-13-01|\u0662\u0660\u0660\u0664-01-01|12:00|"
-    "2004-01-01T24:00:00Z"
-)
-DATES |= dict.fromkeys(NO_DATES.split("|"), "")
 
 JAPANESE = "\u65e5\u672c\u8a9e"
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
@@ -6024,15 +5902,13 @@ LAUGHING = f'<!DOCTYPE rss [{LAUGHS}<!ENTITY file SYSTEM "file:///etc/passwd">]>
 class TestFeeds:
     """R9.1: RSS, Atom and JSON feeds give titles, links, ids and dates, never articles."""
 
-    @pytest.mark.parametrize("name", FEEDS)
-    def test_every_kind(self, name):
-        body, head, items = FEEDS[name]
+    @each_feed
+    def test_every_kind(self, body, head, items):
         feed = wr.parse_feed(body, "", "http://base.test/feed")
         assert feed == wr.Feed(*head, [wr.FeedItem(*item) for item in items], "")
 
-    @pytest.mark.parametrize("name", FEEDS)
-    def test_one_that_breaks_gives_the_items_before_the_break(self, name):
-        body, head, items = FEEDS[name]
+    @each_feed
+    def test_one_that_breaks_gives_the_items_before_the_break(self, body, head, items):
         most = 0
         for cut in range(len(body) - 2, 0, -23):
             try:
@@ -6056,19 +5932,16 @@ class TestFeeds:
         feed = f"<?xml version='1.0' encoding='{label}'?>" + rss(f"<title>{title}</title>")
         assert only(wr.parse_feed(feed.encode(codec), header)).title == title
 
-    def test_torn_characters_cost_themselves_alone(self):
-        body = rss(f"<title>{JAPANESE} x</title>").encode()
-        torn = wr.parse_feed(body.replace(b" x", b" \xe6x"))
-        assert only(torn).title == JAPANESE + " \ufffdx"
-        assert wr.parse_feed(body[:-9] + b"\xe6\x97").items[0].title == JAPANESE + " x"
+    def test_a_torn_character_costs_itself_alone(self):
+        feed = rss(f"<title>{JAPANESE} x</title>").encode().replace(b" x", b" \xe6x")
+        assert only(wr.parse_feed(feed)).title == JAPANESE + " \ufffdx"
 
     @given(
         "found, wanted",
         ("a &lt;b&gt;bold&lt;/b&gt; <i>m</i>&lt;br/&gt;n", "a bold m n"),
         ("AT&T, AT&amp;T, AT&amp;amp;T", "AT&T, AT&T, AT&T"),
-        ("<![CDATA[x &#8217; & y &eacute;]]>", "x \u2019 & y \u00e9"),
         ("List&lt;String&gt; 1 < 2 <3", "List<String> 1 < 2 <3"),
-        ("one<![CDATA[ two]]>\n  thr&#101;e ", "one two three"),
+        ("a<![CDATA[ &#8217; & ]]>\n  &#101;", "a \u2019 & e"),
         ("x&nbsp;y &hellip; &unknown;", "x y \u2026 &unknown;"),
         ("<![CDATA[&#" + "9" * 6000 + ";]]>", "\ufffd"),
         ("a\x08b\x0c x&#8;y&#12;&#0;\uffff &amp;#27;[2J", "ab xy\ufffd [2J"),
@@ -6082,7 +5955,6 @@ class TestFeeds:
         "found, wanted",
         ("<title>AT&amp;amp;T &lt;b&gt;</title>", "AT&amp;T <b>"),
         ("<title type='html'>a &lt;b&gt;b&lt;/b&gt; &amp;lt;c&amp;gt;</title>", "a b <c>"),
-        ("<title mode='escaped' type='text/html'>Q&amp;amp;A</title>", "Q&A"),
         ("<dc:title>dc</dc:title>", "dc"),
         ("<media:title>no</media:title><title>yes</title>", "yes"),
     )
@@ -6119,23 +5991,9 @@ class TestFeeds:
         item = "<title>&l11;&file;x</title><link>/&l11;</link>"
         assert only(wr.parse_feed(LAUGHING + rss(item))) == ("&l11;&file;x", "/&l11;", "", "")
 
-    @given(
-        "body",
-        *(
-            b"|hello|<|<!DOCTYPE html><html></html>|<urlset/>|{}|[]|\x00\x00\x00\x00|\x1f\x8b\x08|"
-            b'{"version": "https://jsonfeed.org/version/1"|<!DOCTYPE rss [|{"a":"\xff"}'
-        ).split(b"|"),
-        b'{"version":"https://jsonfeed.org/version/1","items":' + b"[" * 20_000,
-        ids=range(13),
-    )
-    def test_what_is_no_feed_is_a_value_error_of_one_line(self, body):
-        with pytest.raises(ValueError) as caught:
-            wr.parse_feed(body)
-        assert type(caught.value) is ValueError and str(caught.value).isprintable()
-
     def test_the_position_counts_the_lines_of_the_document(self):
-        body = "<?xml version='1.0'?>\n<!DOCTYPE rss [\n]>\n<rss>\n</channel>"
-        assert "line 5" in wr.parse_feed(body).warning
+        feed = wr.parse_feed("<?xml version='1.0'?>\n<!DOCTYPE rss [\n]>\n<rss>\n</channel>")
+        assert "line 5" in feed.warning
 
     @given(
         "rest",
@@ -6149,21 +6007,6 @@ class TestFeeds:
         head = "<rss><channel><item><title>first</title></item>"
         feed = wr.parse_feed(f"{head}{rest}</channel></rss>")
         assert [item.title for item in feed.items] == ["first"] and feed.warning
-
-    @pytest.mark.parametrize("part", ["<a>", "<item><guid>1</guid></item>", "a=''", "&", "a<b/>"])
-    @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
-    def test_hostile_feeds_take_bounded_memory(self, prefix, part):
-        body = (prefix + "\U0001f600" + part * (2**12 // len(part))).encode()
-        assert peak_bytes(wr.parse_feed, body) < 144 * len(body)
-
-    @given(
-        "head, part",
-        ("<rss><channel><item><title>", "<b>b</b>"),
-        ('{"version":"https://jsonfeed.org/version/1.1","x":"', "some words "),
-    )
-    def test_one_wide_letter_makes_no_second_wide_text(self, head, part):
-        body = (head + "\U0001f600" + part * (2**16 // len(part))).encode()
-        assert peak_bytes(wr.parse_feed, body) < 9 * len(body)
 
     def test_json_of_too_many_values_is_refused_before_it_takes_memory(self):
         body = b'{"version":"https://jsonfeed.org/version/1.1","x":[' + b"1e9," * 50_000 + b"1]}"
@@ -6203,7 +6046,7 @@ class TestSitemaps:
 
     @given(
         "body, kind, entries",
-        (b"\xef\xbb\xbf \n" + URLSET, "urlset", TWO),
+        (URLSET.decode().replace("UTF-8", "utf-16"), "urlset", TWO),  # it was
         (HALVES, "urlset", TWO),
         (INDEX, "index", [("http://b.test/a.gz", None)]),
         (LAUGHING + HOME, "urlset", [("http://b.test/", None)]),
@@ -6215,10 +6058,16 @@ class TestSitemaps:
         found = wr.parse_sitemap(body, "http://b.test/sitemap.xml")
         assert found == wr.Sitemap(kind, [wr.SitemapEntry(*entry) for entry in entries], "")
 
-    @pytest.mark.parametrize("body", [b"", b"hello", b"<rss/>", b"<", b"\x1f\x8bno", b"{}"])
-    def test_what_is_no_sitemap_is_a_value_error_of_one_line(self, body):
+    @given(
+        "body",
+        *b'|hello|<|<html/>|<!DOCTYPE a [|{}|[]|\0\0\0\0|\x1f\x8bno|{"a":"\xff"}|<a'.split(b"|"),
+        b'{"version":"https://jsonfeed.org/version/1","items":' + b"[" * 20_000,
+        ids=range(12),
+    )
+    @pytest.mark.parametrize("parse", [wr.parse_feed, wr.parse_sitemap])
+    def test_what_is_neither_is_a_value_error_of_one_line(self, parse, body):
         with pytest.raises(ValueError) as caught:
-            wr.parse_sitemap(body)
+            parse(body)
         assert type(caught.value) is ValueError and str(caught.value).isprintable()
 
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
@@ -6228,11 +6077,6 @@ class TestSitemaps:
         for cut in (-60, -20, -3):
             found = wr.parse_sitemap(body[:cut])
             assert found.entries[0].url == "http://s.test/0" and found.warning
-
-    def test_a_text_is_no_longer_in_the_encoding_that_it_declares(self):
-        declaration = "<?xml version='1.0' encoding='iso-8859-1'?>"
-        text = declaration + "<urlset><url><loc>http://s.test/\u65e5</loc></url></urlset>"
-        assert wr.parse_sitemap(text).entries[0].url == "http://s.test/\u65e5"
 
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
     def test_lines_end_where_two_pieces_meet(self, end):
@@ -6265,49 +6109,41 @@ class TestSitemaps:
 
     def test_mutated_documents_are_read_or_refused(self):
         dice = random.Random(9)
-        seeds = [case[0] for case in FEEDS.values()] + [URLSET, INDEX, HALVES, LINES.encode()]
+        seeds = [case[0] for case in FEEDS] + [URLSET, INDEX, HALVES, LINES.encode()]
         pieces = [b"", b"<", b"&", b"]]>", b"\0", b"\xff", b"</item>", b'"', b"<!--", b"xmlns='"]
         for _ in range(400):
             body = bytearray(dice.choice(seeds))
-            for _ in range(dice.randrange(1, 6)):
-                at = dice.randrange(len(body))
+            for at in dice.sample(range(len(body)), 3):
                 body[at : at + dice.randrange(3)] = dice.choice(pieces)
             for parse in (wr.parse_feed, wr.parse_sitemap):
-                try:
+                with suppress(ValueError):
                     json.dumps(parse(bytes(body), base_url="http://base.test/"))
-                except ValueError as error:
-                    assert type(error) is ValueError and str(error)
-
-
-PLACE = "https://a.test"
 
 
 class TestReadings:
     """What a Result says of a body."""
 
     def test_the_metadata_of_a_feed(self, world):
-        link = "<link>https://a.test/</link>"
-        items = "<item><title>a</title></item><item><title>b</title></item>"
-        feed = f"<rss version='2.0'><channel><title>t</title>{link}{items}</channel></rss>"
-        world.web[PLACE + "/f"] = answer(feed, content_type="application/rss+xml")
-        result = world.bot().fetch(PLACE + "/f")
-        assert (result.title, result.links) == ("t", [])
-        assert result.metadata == {"feed": "rss", "site": PLACE + "/", "item_count": 2}
+        head = f"<title>t</title><link>{A}</link>"
+        items = "<item><title>a</title></item><item><link>/b</link></item>"
+        feed = f"<rss><channel>{head}{items}</channel></rss>"
+        world.web[A] = answer(feed, content_type="application/rss+xml")
+        result = world.bot().fetch(A)
+        assert (result.title, result.links) == ("t", [("", A + "b")])
+        assert result.metadata == {"feed": "rss", "site": A, "item_count": 2}
 
     @given("content_type, warnings", ("application/rss+xml", 1), ("application/json", 0))
     def test_what_is_said_to_be_a_feed_alone_must_be_one(self, world, content_type, warnings):
-        world.web[PLACE + "/f"] = answer("{}", content_type=content_type)
-        result = world.bot().fetch(PLACE + "/f")
+        world.web[A] = answer("{}", content_type=content_type)
+        result = world.bot().fetch(A)
         told = [line for line in result.warnings if line.startswith("not a feed: ")]
         assert result.ok and len(told) == len(result.warnings) == warnings
 
     @given_rows(
         "path, content_type, head, line, count",
-        ("urlset", "/map", "text/plain", "<urlset>", "<url><loc>{}{}</loc></url>", 400),
-        ("text", "/map", "text/plain", "", "{}{}\n", 400),
-        ("feed", "/f", "text/atom+xml", "<rss><channel>", "<item><link>{}{}</link></item>", None),
-        ("llms.txt", "/llms.txt", "text/plain", "", "- [a]({}{})\n", None),
-        ("markdown", "/md", "text/markdown", "", "- [a]({}{})\n", None),
+        ("text", "map", "text/plain", "", "{}{}\n", 400),
+        ("feed", "f", "text/atom+xml", "<rss><channel>", "<item><link>{}{}</link></item>", None),
+        ("markdown", "md", "text/markdown", "", "- [a]({}{})\n", None),
     )
     def test_discovery_reads_a_sitemap_whole_and_two_mebibytes_of_all_else(
         self, world, monkeypatch, path, content_type, head, line, count
@@ -6316,8 +6152,8 @@ class TestReadings:
         monkeypatch.setattr(wr, "MAX_READ_BYTES", 2**16)
         urls = [f"https://b.test/{'a' * 180}{number}" for number in range(100, 500)]
         body = head + "".join(line.format(url, "") for url in urls)
-        world.web[PLACE + path] = answer(body, content_type=content_type)
-        source = next(world.bot().discover(PLACE + path))
+        world.web[A + path] = answer(body, content_type=content_type)
+        source = next(world.bot().discover(A + path))
         assert ("only the first 65536 are read" in source.warning) == (count is None)
         if count is None:
             count = 2**16 // (len(body) // 400)
@@ -6332,77 +6168,35 @@ class TestReadings:
         """The memory of one long list is free before the next is read, and before the next target."""
         line = "<url><loc>https://b.test/{}</loc></url>"
         lines = "".join(map(line.format, range(1000)))
-        world.web[PLACE + "/map"] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
-        world.web[PLACE + "/robots.txt"] = f"Sitemap: {PLACE}/next"
-        sources = world.bot().discover(PLACE + "/map")
+        world.web[A] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
+        world.web[ROBOTS] = f"Sitemap: {A}next"
+        sources = world.bot().discover(A)
         items = next(sources).items
         next(sources)
         nobody_elses = [*items]
         assert sys.getrefcount(items) == sys.getrefcount(nobody_elses) and len(items) == 1000
 
 
-EVERYONE = """crawl=yes read=yes summarise=yes quote=short-only derivative=no train=no
-store=session-only compete=no market=reference personalise=no monetise=no attribution=required
-link-back=required rate=polite announce=yes honest=yes"""
+# Each directive and its values, the strictest first.
+DIRECTIVES = """crawl no ask yes|read no ask yes|summarise no ask yes|quote no short-only yes|
+derivative no ask yes|train no ask yes|store no session-only yes|compete no yes|personalise no yes|
+monetise no ask yes|attribution required preferred none|link-back required preferred none|
+announce yes no|honest yes"""
 
-SITE = (
-    "".join(f"{pair.replace('=', ': ')}\n" for pair in EVERYONE.split())
-    + """
-content-type: reference
-primary-language: en-AU
-[agent: ai-assistant]
-monetise: ask
-[agent: ai-researcher]
-derivative: ask
-[agent: data-harvester]
-crawl: no
-"""
-)
+OUR_HEADERS = """[AGENT:AI-Researcher]|[ agent : monitoring, ai-researcher ]  # us|
+[agent: Walsh-Research/1.2 (robot)]""".split("|")
 
-
-# Each directive with its values, strictest first.
-VALUES = {
-    **dict.fromkeys("crawl read summarise derivative train monetise".split(), ("no", "ask", "yes")),
-    "quote": ("no", "short-only", "yes"),
-    "store": ("no", "session-only", "yes"),
-    "compete": ("no", "yes"),
-    "personalise": ("no", "yes"),
-    "attribution": ("required", "preferred", "none"),
-    "link-back": ("required", "preferred", "none"),
-    "announce": ("yes", "no"),
-    "honest": ("yes",),
-}
-
-OUR_HEADERS = """[agent: ai-researcher]|[AGENT:AI-Researcher]|  [ agent : ai-researcher ]  # us|
-[agent: monitoring, ai-researcher]|[agent: Walsh-Research/1.2 (ai-researcher)]|
-[agent: walsh-research]""".split("|")
-
-FOREIGN_HEADERS = """[agent: ai-researcher|[for: ai-researcher]|[agnet: ai-researcher]|[]|[|
-[agent ai-researcher]|[agent: ai-researcher] x|[agent: ai-researchers]|[agent:]""".split("|")
-
-ROBOTS2_PUMPED = ["\n", "x{}: y\n", "Disallow: /{}\n", "[agent: a]\nDisallow: /\n", "[agent: a "]
+FOREIGN_HEADERS = """[agent: ai-researcher|[for: ai-researcher]|[]|[|[agent ai-researcher]|
+[agent: ai-researcher] x|[agent: ai-researchers]|[agent:]""".split("|")
 
 
 class TestRobots2File:
     """robots2.txt, as it is read; its vectors have more policies, scopes and answers."""
 
-    @given(
-        "category, changed",
-        ("ai-researcher", {"derivative": "ask"}),
-        ("AI-Assistant", {"monetise": "ask"}),
-        ("data-harvester", {"crawl": "no"}),
-        ("unheard-of", {}),
-    )
-    def test_a_category_reads_the_global_policy_and_its_own_block(self, category, changed):
-        everyone = dict(pair.split("=") for pair in EVERYONE.split())
-        robots2 = wr.Robots2.parse(SITE, category)
-        assert robots2.policy == {**everyone, **changed} and robots2.unknown == []
-        assert robots2.signals == {"content-type": "reference", "primary-language": "en-AU"}
-
-    @pytest.mark.parametrize("name", VALUES)
-    def test_directives(self, name):
+    @pytest.mark.parametrize("directive", DIRECTIVES.split("|"))
+    def test_directives(self, directive):
         """Every value in any case; what is not listed is the strictest; the stricter counts."""
-        values = VALUES[name]
+        name, *values = directive.split()
         for rank, value in enumerate(values):
             robots2 = wr.Robots2.parse(f"{name.upper()} : {value.title()}  # why")
             assert (robots2.policy, robots2.unknown) == ({name: value}, [])
@@ -6410,51 +6204,39 @@ class TestRobots2File:
                 both = [f"{name}: {value}", f"{name}: {stricter}"]
                 assert wr.Robots2.parse("\n".join(both)).policy == {name: stricter}
                 assert wr.Robots2.parse("\n".join(both[::-1])).policy == {name: stricter}
-        for odd in ("maybe", "", "yess", "yes, please", "allow", "*", "none of it"):
+        for odd in ("maybe", "", "yes, please", "*"):
             robots2 = wr.Robots2.parse(f"\n{name}: {odd}")
             assert robots2.policy == {name: values[0]}
             assert robots2.unknown == [wr.Robots2Line(2, name, odd)]
 
     @given(
-        "text, policy, interval, decision",
-        ("rate: polite", {"rate": "polite"}, None, "allowed"),
-        ("rate: +030", {"rate": "30"}, 2.0, "allowed"),
-        ("rate: 000", {"rate": "0"}, None, "denied"),
-        ("rate: 60\nrate: 6\nrate: polite", {"rate": "6"}, 10.0, "allowed"),
-        ("rate: 60\n[agent: ai-researcher]\nrate: 20", {"rate": "20"}, 3.0, "allowed"),
-        ("rate: " + "9" * 9000, {"rate": "9" * 9}, 60 / 999999999, "allowed"),
-        ("rate: 1.5", {}, None, "allowed"),
-        ("market: a: b\nmarket: c", {"market": "a: b"}, None, "allowed"),
-        ("crawl: no", {"crawl": "no"}, None, "denied"),
-        ("read: ask\ntrain: no", {"read": "ask", "train": "no"}, None, "ask"),
+        "text, interval",
+        ("rate: polite", None),
+        ("rate: 000", None),
+        ("rate: 60\n[agent: ai-researcher]\nrate: +020", 3.0),
+        ("rate: " + "9" * 9000, 60 / 999999999),
     )
-    def test_what_the_gate_makes_of_it(self, text, policy, interval, decision):
-        robots2 = wr.Robots2.parse(text)
-        assert (robots2.policy, robots2.rate_interval) == (policy, interval)
-        assert wr.robots2_gate(robots2, "/").decision == decision
+    def test_a_rate_is_an_interval(self, text, interval):
+        assert wr.Robots2.parse(text).rate_interval == interval
 
     @given(
-        "text, directive, decision, ask",
-        ("train: yes", "train", "allowed", ()),
+        "text, use, decision, ask",
+        ("rate: 0", "", "denied", ()),
+        ("read: ask\ntrain: no", "", "ask", ("read",)),
         ("summarise: yes", "Summarize", "allowed", ()),
         ("quote: short-only", "quote", "denied", ()),
-        ("store: session-only", "store", "denied", ()),
         ("market: yes", "market", "denied", ()),
         ("", "train", "denied", ()),
         ("train: ask\ncrawl: ask", "train", "ask", ("crawl", "train")),
-        ("train: yes\nread: ask", "train", "ask", ("read",)),
         ("train: yes\nread: no", "train", "denied", ()),
         ("train: yes\nUser-agent: *\nDisallow: /", "train", "denied", ()),
     )
-    def test_a_use_is_permitted_by_a_yes_alone(self, text, directive, decision, ask):
-        ruling = wr.robots2_use(wr.Robots2.parse(text), "/x", directive)
+    def test_a_request_or_a_use_is_allowed_denied_or_to_be_asked_for(
+        self, text, use, decision, ask
+    ):
+        file = wr.Robots2.parse(text)
+        ruling = wr.robots2_use(file, "/x", use) if use else wr.robots2_gate(file, "/x")
         assert (ruling.decision, ruling.ask) == (decision, ask)
-
-    def test_another_directive_is_a_value_error(self):
-        with pytest.raises(ValueError, match="want one of ") as caught:
-            wr.robots2_use(wr.Robots2.parse(""), "/", "embed")
-        wanted = str(caught.value).partition("want one of ")[2].split(", ")
-        assert sorted(wanted) == sorted([*VALUES, "market", "rate"])
 
     @pytest.mark.parametrize("header", [header.strip("\n") for header in OUR_HEADERS])
     def test_a_block_that_names_us_overrides(self, header):
@@ -6468,25 +6250,16 @@ class TestRobots2File:
         robots2 = wr.Robots2.parse(text)
         assert robots2.policy == {"train": "no", "read": "no"} and robots2.path_rule("/x") is None
 
-    @pytest.mark.parametrize("line", ["User-agent: *", "useragent : x", "\ufeffUser-agent *"])
+    @given("line", "useragent : x", "\ufeffUser-agent *", "User-Agent:")
     def test_a_user_agent_line_ends_a_block(self, line):
-        robots2 = wr.Robots2.parse(f"[agent: monitoring]\ntrain: yes\n{line}\nquote: no")
-        assert robots2.policy == {"quote": "no"}
-
-    @pytest.mark.parametrize("line", ["user-data: yes", "users", "user-agents follow here"])
-    def test_an_unknown_directive_ends_none(self, line):
-        text = f"train: no\n[agent: monitoring]\ntrain: yes\n{line}\nquote: yes\nDisallow: /theirs"
-        robots2 = wr.Robots2.parse(text)
-        assert robots2.policy == {"train": "no"} and robots2.path_rule("/theirs") is None
-        assert [shown.line for shown in robots2.unknown] == [4]
+        text = f"[agent: monitoring]\ntrain: yes\nuser-agents follow here\nread: yes\n{line}\nquote: no"
+        assert wr.Robots2.parse(text).policy == {"quote": "no"}
 
     @given(
         "text, denied",
         ("User-agent: *\nAllow: /\nUser-agent: GPTBot\nDisallow: /", False),
         ("User-agent: walsh\ncrawl: yes\nDisallow: /x", True),
         ("[agent: ai-researcher]\nDissallow: /x", True),
-        ("[agent: monitoring]\nDisallow: /x", False),
-        ("[agent: monitoring]\nread: no\nUser-agent: *\nDisallow: /x", True),
         ("User-agent: *\nDisallow: /x\n[agent: ai-researcher]\nAllow: /x", True),
     )
     def test_path_rules_have_robots_txt_syntax(self, text, denied):
@@ -6495,11 +6268,8 @@ class TestRobots2File:
 
     @given(
         "text, chain",
-        ("crawl: yes\nchain: https://x.test/a", "https://x.test/a"),
-        ("chain: https://x.test/a\n\n \n", "https://x.test/a"),
-        ("chain: https://x.test/a\nchain: https://x.test/b", "https://x.test/b"),
+        ("chain: https://x.test/a\nchain: https://x.test/b\n\n \n", "https://x.test/b"),
         ("chain: https://x.test/a\n# end", None),
-        ("chain: /a", None),
         ("chain: https://x.test/a b", None),
         ("chain: ftp://x.test/a", None),
     )
@@ -6507,18 +6277,16 @@ class TestRobots2File:
         assert wr.Robots2.parse(text).chain == chain
         assert wr.Robots2.parse(text + "\n#", limit_bytes=len(text)).chain is None
 
-    def test_addresses_are_listed_once(self):
-        text = "report-to: a\n[agent: monitoring]\nReport-To: b # c\nreport-to: a"
-        assert wr.Robots2.parse(text).report_to == ["a", "b"]
-
     def test_a_chain_fills_the_silence_of_the_nearer_file(self):
-        near = wr.Robots2.parse("train: yes\nUser-agent: *\nAllow: /\nchain: https://b.test/")
+        near = wr.Robots2.parse(
+            "train: yes\nUser-agent: *\nAllow: /\nReport-To: r # us\nreport-to: s"
+        )
         far = wr.Robots2.parse("train: no\nread: ask\nUser-agent: *\nDisallow: /x\nreport-to: r")
-        merged, following = wr.robots2_chain([("https://a.test/", near), ("https://b.test/", far)])
+        merged, following = wr.robots2_chain([(A, near._replace(chain=B)), (B, far)])
         assert (merged.policy, following) == ({"train": "yes", "read": "ask"}, None)
-        assert not merged.path_rule("/x").allow and merged.report_to == ["r"]
+        assert not merged.path_rule("/x").allow and merged.report_to == ["r", "s"]
 
-    @pytest.mark.parametrize("names, merged", [("abcd", 4), ("abcde", 4), ("aba", 2), ("abb", 2)])
+    @given("names, merged", ("abcd", 4), ("abcde", 4), ("aba", 2), ("abb", 2))
     def test_a_chain_ends_at_three_files_and_at_a_repetition(self, names, merged):
         files = []
         for number, name in enumerate(names):
@@ -6528,20 +6296,16 @@ class TestRobots2File:
         assert len(found.report_to) == merged and url is None
 
     def test_mirrors_are_known_by_their_id(self):
-        files = []
-        for host in "ab":
-            text = f"# meta: chain-id: one\nreport-to: {host}\nchain: https://c.test/"
-            files.append((f"https://{host}.test/", wr.Robots2.parse(text)))
+        text = "# meta: chain-id: one\nreport-to: {}\nchain: https://c.test/"
+        files = [(url, wr.Robots2.parse(text.format(url))) for url in (A, B)]
         assert wr.robots2_chain(files[:1])[1] == "https://c.test/"
         found, url = wr.robots2_chain(files)
-        assert (found.report_to, url, found.chain_id) == (["a"], None, "one")
+        assert (found.report_to, url, found.chain_id) == ([A], None, "one")
 
     @given(
         "last, cut_off, policy",
         ("crawl: ye", "s\n", {}),
-        ("crawl: no", "\n", {"crawl": "no"}),
         ("crawl: no", "\r", {"crawl": "no"}),
-        ("crawl: no", "", {"crawl": "no"}),
         ("crawl: no\n", "train: yes\n", {"crawl": "no"}),
     )
     def test_a_line_that_the_limit_cuts_is_dropped(self, last, cut_off, policy):
@@ -6549,40 +6313,32 @@ class TestRobots2File:
         for body in (text + cut_off, (text + cut_off).encode()):
             assert wr.Robots2.parse(body, limit_bytes=len(text)).policy == policy
 
-    @given("category", "", "a b", "a\r\nX: y", "a)", "\u00e9", "x" * 65, "a\n", 7)
+    @given("category", "", "a b", "a)", "\u00e9", "x" * 65, "a\n", 7)
     def test_a_category_can_stand_in_a_header(self, category):
         with pytest.raises(ValueError, match="agent category"):
             wr.Bot(None, robots2=category)
-
-    @pytest.mark.parametrize("part", ROBOTS2_PUMPED)
-    def test_hostile_files_take_linear_time(self, part):
-        def work(size):
-            body = "".join(part.format(number) for number in range(size // len(part))).encode()
-            assert len(wr.Robots2.parse(body).unknown) <= 1000
-
-        assert grows_linearly(work, 10_000, 40_000, 12, 0.004)
 
     def test_no_bytes_raise_or_permit(self):
         """A readable no beside any bytes stays a no."""
         rng = random.Random(20260407)
         parts = "crawl|read|rate|yes|no|ask|: |\n|\r|[agent: |]|ai-researcher|*|# |chain: |\xff|9"
-        for _ in range(700):
+        for _ in range(400):
             text = "".join(rng.choice(parts.split("|")) for _ in range(rng.randrange(60)))
             body = text.encode("latin-1")
             for value in wr.Robots2.parse(body).policy.values():
                 assert value in ("yes", "no", "ask", "polite", "short-only") or value.isdigit()
             denied = wr.Robots2.parse(body + b"\n[agent: ai-researcher]\ncrawl: no")
             assert wr.robots2_gate(denied, "/" + text).decision == "denied"
-            assert wr.parse_ask_answer(200, [("x-robots2-decision", text + "!")]).decision == "deny"
 
 
 def permits(word, scope="/*", **more):
     return answer(x_robots2_decision=word, x_robots2_scope=scope, **more)
 
 
-FILE = PLACE + "/robots2.txt"
+FILE = A + "robots2.txt"
 FAR = "https://b.test/far.txt"
-QUESTION = "/.well-known/robots2-ask?directive={}&agent=Walsh-Research/1.2"
+PAGE_X = A + "x"
+CRAWL, TRAIN = ASK.replace("read", "crawl"), ASK.replace("read", "train")
 
 
 class TestRobots2:
@@ -6603,7 +6359,7 @@ class TestRobots2:
     @pytest.mark.parametrize("name", ROWS)
     def test_the_gate(self, world, name):
         text, pages, wanted = self.ROWS[name]
-        world.web.update({A: "x", A + "robots2.txt": text, **pages})
+        world.web.update({A: "x", FILE: text, **pages})
         result = world.bot(robots2=True).fetch(A)
         assert (result.outcome, result.gate) == wanted, result
         assert (A in world.asked()) == (wanted[0] == "fetched")
@@ -6616,154 +6372,126 @@ class TestRobots2:
         world.forget()
         assert bot.fetch(A).gate == "R4" and not world.asked("robots2-ask")
 
-    def test_a_chained_file_that_is_always_busy_does_not_starve_its_host(self, world):
-        world.web[A + "robots2.txt"] = f"User-agent: *\nDisallow:\nchain: {A}more.txt\n"
-        world.web.update({A + "more.txt": 503, A: "x"})
-        assert days(world, 6, [A], robots2=True)[A] >= 5
+    @given("answers", {FILE: f"chain: {A}more.txt\n", A + "more.txt": 503}, {**ASKING, ASK: 429})
+    def test_what_is_never_answered_does_not_starve_its_host(self, world, answers):
+        """A chained file that is always busy, and a question; http has no robots2.txt of its own."""
+        world.web.update({A: "x", HTTP: "x", **answers})
+        done = days(world, 6, [A, HTTP], robots2=True)
+        assert done == {A: 0 if ASK in answers else 5, HTTP: 5}
 
-    def test_a_question_that_is_never_answered_does_not_starve_its_host(self, world):
-        world.web.update({**ASKING, ASK: 429, HTTP: "x"})
-        assert days(world, 6, [A, HTTP], robots2=True) == {A: 0, HTTP: 5}
-
-    def test_without_the_option_nobody_asks_for_it(self, world, monkeypatch):
-        world.web.update({FILE: "crawl: no", PLACE + "/": "words"})
+    def test_without_the_option_nobody_asks_for_it(self, world):
+        world.web.update({FILE: "crawl: no", A: "words"})
         bot = world.bot()
-        kinds, load = [], wr.Cache.load
-
-        def noted(cache, kind, name):
-            kinds.append(kind)
-            return load(cache, kind, name)
-
-        monkeypatch.setattr(wr.Cache, "load", noted)
-        assert bot.fetch(PLACE + "/").ok and not world.asked("robots2")
-        assert "robots" in kinds and "robots2" not in kinds  # nor is it looked for in the cache
+        assert bot.fetch(A).ok and not world.asked("robots2")
         with pytest.raises(ValueError):
-            bot.may(PLACE + "/", "train")
-        with pytest.raises(ValueError):  # a misspelt use
-            world.bot(robots2=True).may(PLACE + "/", "trian")
+            bot.may(A, "train")
+        with pytest.raises(ValueError, match="want one of crawl, .*honest"):  # a misspelt use
+            world.bot(robots2=True).may(A, "trian")
 
     @given(
         "text, path, gate, line",
-        ("crawl: no", "/", "robots2", None),
-        ("crawl: no", "/yes", "robots2", None),
-        ("crawl: ask", "/yes", "robots2", None),
-        ("read: no", "/", "robots2", None),
-        ("rate: 0", "/", "robots2", None),
-        ("User-agent: *\nDisallow: /x", "/x", "robots2", 2),
-        ("[agent: ai-researcher]\nDisallow: /x", "/x", "robots2", 2),
-        ("[agent: other]\ncrawl: no\nDisallow: /", "/x", None, None),
-        ("train: no", "/x", None, None),
-        ("User-agent: *\nAllow: /no", "/no", "R2", 2),
+        ("crawl: no", "yes", "robots2", None),
+        ("[agent: ai-researcher]\nDisallow: /x", "x", "robots2", 2),
+        ("[agent: other]\ncrawl: no\nDisallow: /", "x", None, None),
+        ("User-agent: *\nAllow: /no", "no", "R2", 2),
     )
     def test_it_narrows_what_robots_txt_allows(self, world, text, path, gate, line):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no\nAllow: /yes"
-        world.web[FILE] = text
-        decision = world.bot(robots2=True).may_fetch(PLACE + path)
+        world.web.update({ROBOTS: "User-agent: *\nDisallow: /no\nAllow: /yes", FILE: text})
+        decision = world.bot(robots2=True).may_fetch(A + path)
         assert decision.gate == gate and decision.retry_at is None
         assert (decision.rule and decision.rule.line) == line
 
     @given(
         "text, reason",
         ("train: yes", "yes"),
-        ("train: no", "no"),
-        ("quote: yes", "unstated"),
-        (404, "unstated"),
         (500, "unstated"),
         ("train: yes\ncrawl: no", "robots2.txt says crawl"),
-        ("train: yes\nUser-agent: *\nDisallow: /", "robots2.txt line 3"),
     )
-    def test_a_use_needs_a_yes(self, world, text, reason):
+    def test_a_use_needs_a_yes_and_no_request_of_its_page(self, world, text, reason):
         world.web[FILE] = text
-        decision = world.bot(robots2=True).may(PLACE + "/x", "train")
+        decision = world.bot(robots2=True).may(PAGE_X, "train")
+        assert decision.reason.split(":")[0] == reason
         assert decision.allowed == (reason == "yes") == (decision.gate is None)
-        assert decision.reason.split(":")[0] == reason and decision.gate in (None, "robots2")
-        assert PLACE + "/x" not in world.asked()
-
-    def test_another_gate_closes_before_robots2_txt_is_asked_for(self, world):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no"
-        world.web.update({FILE: "train: yes", BLOCKLIST_URL: blocklist("b.test")})
-        bot = world.bot(robots2=True)
-        assert bot.may(PLACE + "/no", "train").gate == bot.fetch(PLACE + "/no").gate == "R2"
-        assert bot.may("https://b.test/", "train").gate == "R3"
-        assert not world.asked("robots2")
-
-    def test_a_use_that_is_allowed_once_is_asked_for_again(self, world):
-        world.web[FILE] = "train: ask"
-        world.web[PLACE + QUESTION.format("train")] = [permits("allow-once"), permits("deny")]
-        bot = world.bot(robots2=True)
-        assert [bot.may(PLACE + "/x", "train").allowed for _ in range(2)] == [True, False]
-
-    def test_what_is_allowed_once_holds_through_the_wait_for_its_request(self, world):
-        ask = PLACE + QUESTION.format("crawl")
-        world.web.update({FILE: "crawl: ask", ask: permits("allow-once")})
-        world.web.update({PLACE + "/robots.txt": slow(600), PLACE + "/1": "x", PLACE + "/2": "x"})
-        bot = world.bot(robots2=True, max_wait=3600.0)
-        assert bot.fetch(PLACE + "/1").ok and bot.fetch(PLACE + "/2").ok
-        assert world.asked().count(ask) == 2
-
-    def test_the_second_question_does_not_use_up_the_answer_to_the_first(self, world):
-        asks = [PLACE + QUESTION.format(name) for name in ("crawl", "read")]
-        world.web.update({FILE: "crawl: ask\nread: ask", PLACE + "/x": "a"})
-        world.web.update(dict.fromkeys(asks, permits("allow-once")))
-        assert world.bot(robots2=True).fetch(PLACE + "/x").ok
-        assert world.asked("robots2-ask") == asks
+        assert PAGE_X not in world.asked()
 
     @given(
-        "found, path, allowed, asked_next_day",
-        (permits("allow"), "/x", True, 0),
-        (permits("allow", "/blog/*"), "/x", False, 0),
-        (permits("deny"), "/x", False, 0),
-        (404, "/x", False, 0),
-        (permits("maybe"), "/x", False, 1),
-        (500, "/x", False, 1),
-        (moved("/elsewhere"), "/x", False, 1),
+        "policies, gate, asked",
+        ({ROBOTS: "User-agent: *\nDisallow: /x"}, "R2", 0),
+        ({BLOCKLIST_URL: blocklist("a.test")}, "R3", 0),
+        ({ROBOTS: "User-agent: *\nDisallow: /.well-known/"}, "robots2", 1),
+        ids=["its path", "its host", "the path of the question"],
     )
-    def test_an_answer_holds_for_a_day(self, world, found, path, allowed, asked_next_day):
-        world.web.update({FILE: "train: ask", PLACE + QUESTION.format("train"): found})
+    def test_another_gate_closes_before_robots2_asks(self, world, policies, gate, asked):
+        world.web.update({FILE: "train: ask", TRAIN: permits("allow"), **policies})
+        assert world.bot(robots2=True).may(PAGE_X, "train").gate == gate
+        assert world.asked("robots2") == [FILE] * asked
+
+    def test_an_allow_once_is_used_up_by_each_permission_and_each_request(self, world):
+        world.web.update({FILE: "crawl: ask", CRAWL: permits("allow-once"), PAGE_X: "a"})
+        bot = world.bot(robots2=True)
+        for asked_times in (1, 2):
+            assert bot.may_fetch(PAGE_X, wait=True)
+            assert world.asked().count(CRAWL) == asked_times
+        assert bot.fetch(PAGE_X).ok and world.asked().count(CRAWL) == 3
+        assert bot.may_fetch(PAGE_X, wait=False) and bot.may_fetch(PAGE_X, wait=False)
+        assert bot.fetch(PAGE_X).ok and world.asked().count(CRAWL) == 4
+        world.web.update({FILE: "train: ask", TRAIN: [permits("allow-once"), permits("deny")]})
+        bot = world.bot(cache_dir=None, robots2=True)
+        assert [bot.may(PAGE_X, "train").allowed for _ in range(2)] == [True, False]
+
+    def test_what_is_allowed_once_holds_through_the_wait_for_its_request(self, world):
+        world.web.update({FILE: "crawl: ask", CRAWL: permits("allow-once")})
+        world.web.update({ROBOTS: slow(600), A + "1": "x", A + "2": "x"})
+        bot = world.bot(robots2=True, max_wait=3600.0)
+        assert bot.fetch(A + "1").ok and bot.fetch(A + "2").ok
+        assert world.asked().count(CRAWL) == 2
+
+    def test_the_second_question_does_not_use_up_the_answer_to_the_first(self, world):
+        world.web.update({FILE: "crawl: ask\nread: ask", PAGE_X: "a"})
+        world.web.update(dict.fromkeys([CRAWL, ASK], permits("allow-once")))
+        assert world.bot(robots2=True).fetch(PAGE_X).ok
+        assert world.asked("robots2-ask") == [CRAWL, ASK]
+
+    @given(
+        "found, allowed, asked_next_day",
+        (permits("allow"), True, 0),
+        (permits("deny"), False, 0),
+        (permits("maybe"), False, 1),
+        (moved("/elsewhere"), False, 1),
+    )
+    def test_an_answer_holds_for_a_day(self, world, found, allowed, asked_next_day):
+        world.web.update({FILE: "train: ask", TRAIN: found})
         for hours in (0, 1, 22):
             world.at += hours * 3600
-            decision = world.bot(robots2=True).may(PLACE + path, "train")
+            decision = world.bot(robots2=True).may(PAGE_X, "train")
             assert (decision.allowed, decision.reason[:3]) == (allowed, "ask")
         hits = [hit for hit in world.hits if "robots2-ask" in hit.url]
         assert len(hits) == 1 + 2 * asked_next_day
         assert {hit.method for hit in hits} == {"HEAD"}
         assert hits[0].headers["X-Agent-Identity"] == "Walsh-Research/1.2 (ai-researcher)"
         world.at += 3600
-        world.bot(robots2=True).may(PLACE + path, "train")
+        world.bot(robots2=True).may(PAGE_X, "train")
         assert len(world.asked("robots2-ask")) == len(hits) + 1
 
-    def test_each_permission_to_request_uses_up_an_allow_once(self, world):
-        ask = PLACE + QUESTION.format("crawl")
-        world.web.update({FILE: "crawl: ask", ask: permits("allow-once"), PLACE + "/x": "a"})
-        bot = world.bot(robots2=True)
-        for asked_times in (1, 2, 3):
-            assert bot.may_fetch(PLACE + "/x", wait=True)
-            assert world.asked().count(ask) == asked_times
-        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 4
-        assert bot.may_fetch(PLACE + "/x", wait=False) and bot.may_fetch(PLACE + "/x", wait=False)
-        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 5
-
     def test_a_429_is_asked_again_later(self, world):
-        world.web[FILE] = "train: ask"
-        world.web[PLACE + QUESTION.format("train")] = answer(status=429, retry_after=7200)
-        decision = world.bot(robots2=True).may(PLACE + "/", "train")
+        world.web.update({FILE: "train: ask", TRAIN: answer(status=429, retry_after=7200)})
+        decision = world.bot(robots2=True).may(A, "train")
         assert not decision and decision.retry_at >= NOW + 7200
 
     def test_rate_and_announce(self, world):
-        world.web.update({FILE: "rate: 6\nannounce: yes", PLACE + "/x": "a", PLACE + "/y": "b"})
+        world.web.update({FILE: "rate: 6\nannounce: yes", PAGE_X: "a", A + "y": "b"})
         bot = world.bot(robots2="archiver")
-        assert all(result.ok for result in bot.run([PLACE + "/x", PLACE + "/y"]))
-        first, second = [hit for hit in world.hits if hit.url in (PLACE + "/x", PLACE + "/y")]
+        assert all(result.ok for result in bot.run([PAGE_X, A + "y"]))
+        first, second = [hit for hit in world.hits if hit.url in (PAGE_X, A + "y")]
         assert second.at - first.at >= 10.0
         assert first.headers["X-Agent-Identity"] == "Walsh-Research/1.2 (archiver)"
 
     def test_a_chain_is_followed_and_its_copies_are_kept(self, world):
         world.web.update({FILE: f"train: yes\nchain: {FAR}", FAR: "quote: yes\ntrain: no"})
-        world.web[PLACE + "/x"] = "words"
 
         def stances():
             bot = world.bot(robots2=True)
-            return [bot.may(PLACE + "/x", use).allowed for use in ("train", "quote")]
+            return [bot.may(PAGE_X, use).allowed for use in ("train", "quote")]
 
         assert stances() == [True, True]
         world.forget()
@@ -6775,50 +6503,39 @@ class TestRobots2:
         world.at += 3600 + DAY
         assert stances() == [True, False]
 
-    @pytest.mark.parametrize("spelling", ["HTTPS://X.test:443/robots2.txt", "/../robots2.txt#top"])
+    @pytest.mark.parametrize(
+        "spelling", ["HTTPS://A.TEST:443/robots2.txt", A + "../robots2.txt#top"]
+    )
     def test_a_chain_to_itself_in_another_spelling_is_asked_for_once(self, world, spelling):
-        spelling = re.sub("^/", PLACE + "/", spelling.replace("X.test", PLACE[8:].upper()))
-        world.web.update({FILE: f"train: yes\nchain: {spelling}", PLACE + "/x": "words"})
-        assert world.bot(robots2=True).may(PLACE + "/x", "train")
+        world.web[FILE] = f"train: yes\nchain: {spelling}"
+        assert world.bot(robots2=True).may(PAGE_X, "train")
         assert len(world.asked("robots2.txt")) == 1
 
     @pytest.mark.parametrize("trouble", [500, wr.TransportError("broken")])
     def test_out_of_reach_a_copy_stays_for_thirty_days(self, world, trouble):
-        world.web.update({FILE: "crawl: no", PLACE + "/x": "words"})
-        assert world.bot(robots2=True).may_fetch(PLACE + "/x").gate == "robots2"
-        world.web[FILE] = trouble
-        for day, gate in ((2, "robots2"), (10, "robots2"), (29, "robots2"), (33, None)):
+        world.web[FILE] = "crawl: no"
+        for day, gate in ((0, "robots2"), (2, "robots2"), (29, "robots2"), (33, None)):
             world.at = NOW + day * DAY
-            assert world.bot(robots2=True).may_fetch(PLACE + "/x").gate == gate
+            assert world.bot(robots2=True).may_fetch(PAGE_X).gate == gate
+            world.web[FILE] = trouble
         world.web[FILE] = "crawl: no"
         world.at += 400
-        assert world.bot(robots2=True).may_fetch(PLACE + "/x").gate == "robots2"
-
-    @pytest.mark.parametrize("kind", ["its own rules", "the blocklist"])
-    def test_the_question_is_behind_the_other_gates(self, world, kind):
-        world.web.update({FILE: "train: ask", PLACE + QUESTION.format("train"): permits("allow")})
-        if kind == "the blocklist":
-            world.web[BLOCKLIST_URL] = blocklist("a.test")
-        else:
-            world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /.well-known/"
-        assert not world.bot(robots2=True).may(PLACE + "/x", "train")
-        assert not world.asked("robots2-ask")
+        assert world.bot(robots2=True).may_fetch(PAGE_X).gate == "robots2"
 
     def test_what_decided_is_explained(self, world):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nAllow: /x\nDisallow: /y"
-        world.web[FILE] = "train: no\ntrian: yes\nUser-agent: *\nDisallow: /x/"
+        world.web[ROBOTS] = "User-agent: *\nAllow: /x\nDisallow: /y"
+        world.web[FILE] = (
+            "train: no\ntrian: yes\nprimary-language: en\nUser-agent: *\nDisallow: /x/"
+        )
         bot = world.bot(robots2=True)
-        rows = list(bot.explain(bot.may_fetch(PLACE + "/x/y", wait=False)))
-        assert rows[3] == ("robots.txt", "allowed_explicit, group *")
-        assert rows[4:] == [
-            (
-                "robots2",
-                "train: no, report-to: nobody, "
-                'line 2: "trian: yes" is not understood and grants nothing',
-            ),
-            ("robots2", "robots2.txt line 4: Disallow: /x/"),
+        rows = list(bot.explain(bot.may_fetch(PAGE_X + "/y", wait=False)))
+        unknown = 'line 2: "trian: yes" is not understood and grants nothing'
+        assert rows[3:] == [
+            ("robots.txt", "allowed_explicit, group *"),
+            ("robots2", f"train: no, primary-language: en, report-to: nobody, {unknown}"),
+            ("robots2", "robots2.txt line 5: Disallow: /x/"),
         ]
-        rows = list(bot.explain(bot.may_fetch(PLACE + "/x", wait=False)))
+        rows = list(bot.explain(bot.may_fetch(PAGE_X, wait=False)))
         assert ("robots.txt", "allowed_explicit, group *, line 2: Allow: /x") in rows
 
 
