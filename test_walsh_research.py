@@ -5628,16 +5628,6 @@ def links_of(text):
     return [tuple(link) for link in wr.markdown_links(text)]
 
 
-FEW = 500
-
-
-@pytest.fixture
-def few_are_listed(monkeypatch):
-    """The bound of 50,000 entries or links, which takes long to reach, is FEW."""
-    assert wr.MAX_LISTED_ENTRIES == 50_000
-    monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", FEW)
-
-
 class TestMarkdown:
     """R9: inline links of Markdown, and nothing of what is code or an image."""
 
@@ -5732,10 +5722,8 @@ class TestPages:
         assert wr.page_metadata(before + "<title>t</title>").title == ""
 
     def test_a_head_is_read_however_late_it_ends(self):
-        html = (
-            "<!--><script>" + "x" * 2**20 + "</SCRIPT ><noscript><img></noscript><title>T</title>"
-        )
-        assert wr.page_metadata(html).title == "T"
+        before = "<!--><script>" + "x" * 2**20 + "</SCRIPT ><noscript><img></noscript>"
+        assert wr.page_metadata(before + "<title>T</title>").title == "T"
 
     def test_our_own_meta_replaces_the_general_one(self):
         own = "noarchive, unavailable_after: Wed, 25 Jun 2030 15:00:00 GMT, ,"
@@ -5800,9 +5788,6 @@ class TestPageText:
     def test_words(self, html, text):
         assert wr.page_text(html, "http://x.test/") == text
 
-    def test_without_a_base_a_relative_link_is_words(self):
-        assert wr.page_text("<a href=a>b</a> <a href=http://u.test>c</a>") == "b [c](http://u.test)"
-
 
 def rss(*items):
     items = "".join(f"<item>{item}</item>" for item in items)
@@ -5834,7 +5819,8 @@ RSS_20 = b"""<?xml version="1.0"?><!-- <rss> -->
 RSS_10 = b"""<?xml version="1.0" encoding="iso-8859-1"?><rdf:RDF>
 <channel rdf:about="http://x.test/rss"><title>X</title><link>http://x.test/</link></channel>
 <image rdf:about="http://x.test/i"><title>Leak</title><link>http://i.test/</link></image>
-<item rdf:about="http://x.test/1"><title>\xe9t\xe9</title><dc:date>2002</dc:date></item></rdf:RDF>"""
+<item rdf:about="http://x.test/1"><title>\xe9t\xe9</title>
+<pubDate>soon</pubDate><dc:date>2002</dc:date></item></rdf:RDF>"""
 
 ATOM = b"""<x:feed xmlns:x="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/">
 <x:title type="text">dive &lt;b&gt; in</x:title><x:id>tag:a.test,2003:3</x:id>
@@ -5883,7 +5869,6 @@ DATES = {
     "Thu, 01 Jan 2004 19:48:21 -0530 (PST)": "2004-01-02T01:18:21Z",
     "2003-12-31T10:14:55.5123-08:00": "2003-12-31T18:14:55Z",
     "2003-12-31 10:14Z": "2003-12-31T10:14:00Z",
-    "2003-12-31T10:14:55+0130": "2003-12-31T08:44:55Z",
     "2003-12": "2003-12-01T00:00:00Z",
     "20031231": "2003-12-31T00:00:00Z",
     **dict.fromkeys(
@@ -5921,16 +5906,15 @@ class TestFeeds:
         assert most == (0 if head[0] == "json" else len(items))
 
     @given(
-        "title, codec, label, header",
-        (JAPANESE, "utf-8-sig", "iso-8859-1", "text/xml; charset=iso-8859-1"),
-        (JAPANESE, "utf-16", "utf-16", ""),
-        (JAPANESE, "shift_jis", "Shift_JIS", ""),
-        (JAPANESE, "euc-jp", "utf-8", "text/xml; charset=EUC-JP"),
-        ("d\u00e9j\u00e0 \u2014", "cp1252", "iso-8859-1", ""),
+        "codec, label, header",
+        ("utf-8-sig", "iso-8859-1", "text/xml; charset=iso-8859-1"),
+        ("utf-16", "utf-16", ""),
+        ("shift_jis", "Shift_JIS", ""),
+        ("euc-jp", "utf-8", "text/xml; charset=EUC-JP"),
     )
-    def test_it_is_read_in_its_encoding(self, title, codec, label, header):
-        feed = f"<?xml version='1.0' encoding='{label}'?>" + rss(f"<title>{title}</title>")
-        assert only(wr.parse_feed(feed.encode(codec), header)).title == title
+    def test_it_is_read_in_its_encoding(self, codec, label, header):
+        feed = f"<?xml version='1.0' encoding='{label}'?>" + rss(f"<title>{JAPANESE}</title>")
+        assert only(wr.parse_feed(feed.encode(codec), header)).title == JAPANESE
 
     def test_a_torn_character_costs_itself_alone(self):
         feed = rss(f"<title>{JAPANESE} x</title>").encode().replace(b" x", b" \xe6x")
@@ -5956,7 +5940,6 @@ class TestFeeds:
         ("<title>AT&amp;amp;T &lt;b&gt;</title>", "AT&amp;T <b>"),
         ("<title type='html'>a &lt;b&gt;b&lt;/b&gt; &amp;lt;c&amp;gt;</title>", "a b <c>"),
         ("<dc:title>dc</dc:title>", "dc"),
-        ("<media:title>no</media:title><title>yes</title>", "yes"),
     )
     def test_an_atom_title_is_read_by_its_type(self, found, wanted):
         assert only(wr.parse_feed(atom(found))).title == wanted
@@ -5964,13 +5947,11 @@ class TestFeeds:
     @given(
         "fields, path",
         ('<link rel="self" href="/s"/><link rel="related" href="/r"/><link href="/a"/>', "/a"),
-        ('<link rel="enclosure" href="/e"/>', None),
         ('<link rel=" ALTERNATE " href="/a"/><link href="/b"/>', "/a"),
         ('<link rel="self" href="/s"/><id>http://h.test/id</id>', "/id"),
         ('<link href="  a/../b  "/>', "/b"),
         ("<guid isPermaLink='false'>http://h.test/g</guid>", None),
         ("<guid>12345</guid>", None),
-        ("<guid>http://h.test/g</guid><link>/l</link>", "/l"),
         (f"<link>{'x' * 5000}</link>", None),
     )
     def test_the_link_is_chosen_and_resolved(self, fields, path):
@@ -5982,16 +5963,9 @@ class TestFeeds:
         item = only(wr.parse_feed(rss(f"<title>t</title><pubDate> {found}\n</pubDate>")))
         assert item.published == DATES[found]
 
-    @given("published, year", ("soon", "2004"), ("2003", "2003"))
-    def test_the_date_is_the_first_that_can_be_read(self, published, year):
-        dates = f"<updated>2004</updated><published>{published}</published>"
-        assert only(wr.parse_feed(atom(dates))).published == f"{year}-01-01T00:00:00Z"
-
-    def test_entities_of_a_dtd_are_never_expanded(self):
+    def test_entities_of_a_dtd_are_never_expanded_and_its_lines_count(self):
         item = "<title>&l11;&file;x</title><link>/&l11;</link>"
         assert only(wr.parse_feed(LAUGHING + rss(item))) == ("&l11;&file;x", "/&l11;", "", "")
-
-    def test_the_position_counts_the_lines_of_the_document(self):
         feed = wr.parse_feed("<?xml version='1.0'?>\n<!DOCTYPE rss [\n]>\n<rss>\n</channel>")
         assert "line 5" in feed.warning
 
@@ -6000,10 +5974,13 @@ class TestFeeds:
         "<a>" * 300,
         "".join(f"<a{n}/>" for n in range(9000)),
         f"<a b='{'c' * 400_000}'/>" + "<d/>" * 10_000,
-        "<item/>" * FEW,
-        ids=["depth", "names", "a tag", "empty items"],
+        "<item/>" * 500,
+        "<d/>" * 60_000,
+        ids=["depth", "names", "a tag", "empty items", "elements"],
     )
-    def test_a_feed_beyond_a_bound_keeps_what_came_before(self, few_are_listed, rest):
+    def test_a_feed_beyond_a_bound_keeps_what_came_before(self, monkeypatch, rest):
+        monkeypatch.setattr(wr, "MAX_XML_COUNTS", (60_000, *wr.MAX_XML_COUNTS[1:]))
+        monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", 500)
         head = "<rss><channel><item><title>first</title></item>"
         feed = wr.parse_feed(f"{head}{rest}</channel></rss>")
         assert [item.title for item in feed.items] == ["first"] and feed.warning
@@ -6085,27 +6062,19 @@ class TestSitemaps:
             body = ("#" * before + "\n" + end.join([line] * 1000)).encode()
             assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 1000
 
-    def test_50000_entries_are_read_and_no_more(self, few_are_listed):
-        found = wr.parse_sitemap("http://s.test/\n" * FEW)
-        assert len(found.entries) == FEW and found.warning == ""
-        found = wr.parse_sitemap("http://s.test/\n" * (FEW + 1))
-        assert len(found.entries) == FEW and f"{FEW} entries" in found.warning
+    def test_50000_urls_of_150_characters_are_listed_and_no_more(self):
+        found = wr.parse_sitemap(("https://a.test/" + "a" * 135 + "\n") * 50_001)
+        assert len(found.entries) == 50_000 and "50000 entries" in found.warning
 
-    @given(
-        "head, more, times",
-        (b"<urlset><url><loc>http://s.test/</loc></url>", b" " * 2**20, 51),
-        (b"http://s.test/\n", b"a\n" * 10_000, 6),
-    )
-    def test_a_gzip_bomb_is_cut_and_stays_small(self, head, more, times):
-        bomb = gzip.compress(head) + gzip.compress(more) * times
-        found, _, peak = traced(wr.parse_sitemap, bomb)
+    def test_a_gzip_bomb_is_cut_and_stays_small(self):
+        bomb = gzip.compress(b"<urlset><url><loc>http://s.test/</loc></url>")
+        found, _, peak = traced(wr.parse_sitemap, bomb + gzip.compress(b" " * 2**20) * 51)
         assert found.entries[0].url == "http://s.test/" and "cut" in found.warning
         assert peak < 8 * 2**20
 
-    def test_elements_without_end_are_cut(self, monkeypatch):
-        monkeypatch.setattr(wr, "MAX_XML_COUNTS", (1000, *wr.MAX_XML_COUNTS[1:]))
-        found = wr.parse_sitemap(f"<urlset><url><loc>{U}</loc></url>{'<a/>' * 1000}</urlset>")
-        assert [entry.url for entry in found.entries] == [U] and "1000" in found.warning
+    def test_lines_that_are_no_urls_count(self, monkeypatch):
+        monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", 500)
+        assert "cut" in wr.parse_sitemap("http://s.test/\n" + "a\n" * 500).warning
 
     def test_mutated_documents_are_read_or_refused(self):
         dice = random.Random(9)
@@ -6139,30 +6108,25 @@ class TestReadings:
         told = [line for line in result.warnings if line.startswith("not a feed: ")]
         assert result.ok and len(told) == len(result.warnings) == warnings
 
-    @given_rows(
-        "path, content_type, head, line, count",
-        ("text", "map", "text/plain", "", "{}{}\n", 400),
-        ("feed", "f", "text/atom+xml", "<rss><channel>", "<item><link>{}{}</link></item>", None),
-        ("markdown", "md", "text/markdown", "", "- [a]({}{})\n", None),
+    @given(
+        "path, content_type, head, line",
+        ("map", "text/plain", "", "{}\n"),
+        ("feed", "text/atom+xml", "<rss><channel>", "<item><link>{}</link></item>"),
+        ("md", "text/markdown", "", "- [a]({})\n"),
     )
     def test_discovery_reads_a_sitemap_whole_and_two_mebibytes_of_all_else(
-        self, world, monkeypatch, path, content_type, head, line, count
+        self, world, monkeypatch, path, content_type, head, line
     ):
         assert wr.MAX_READ_BYTES == 2**21
         monkeypatch.setattr(wr, "MAX_READ_BYTES", 2**16)
         urls = [f"https://b.test/{'a' * 180}{number}" for number in range(100, 500)]
-        body = head + "".join(line.format(url, "") for url in urls)
+        body = head + "".join(map(line.format, urls))
         world.web[A + path] = answer(body, content_type=content_type)
         source = next(world.bot().discover(A + path))
-        assert ("only the first 65536 are read" in source.warning) == (count is None)
-        if count is None:
-            count = 2**16 // (len(body) // 400)
+        assert ("only the first 65536 are read" in source.warning) == (path != "map")
+        count = 400 if path == "map" else 400 * 2**16 // len(body)
         assert abs(count - len(source.items)) < 3
         assert [item.url for item in source.items] == urls[: len(source.items)], "none is torn"
-
-    def test_50000_urls_of_150_characters_are_listed(self):
-        body = ("https://a.test/" + "a" * 135 + "\n") * 50_000
-        assert len(wr.parse_sitemap(body).entries) == 50_000
 
     def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
         """The memory of one long list is free before the next is read, and before the next target."""
@@ -6231,9 +6195,7 @@ class TestRobots2File:
         ("train: yes\nread: no", "train", "denied", ()),
         ("train: yes\nUser-agent: *\nDisallow: /", "train", "denied", ()),
     )
-    def test_a_request_or_a_use_is_allowed_denied_or_to_be_asked_for(
-        self, text, use, decision, ask
-    ):
+    def test_what_is_decided_of_a_request_or_a_use(self, text, use, decision, ask):
         file = wr.Robots2.parse(text)
         ruling = wr.robots2_use(file, "/x", use) if use else wr.robots2_gate(file, "/x")
         assert (ruling.decision, ruling.ask) == (decision, ask)
@@ -6278,29 +6240,30 @@ class TestRobots2File:
         assert wr.Robots2.parse(text + "\n#", limit_bytes=len(text)).chain is None
 
     def test_a_chain_fills_the_silence_of_the_nearer_file(self):
-        near = wr.Robots2.parse(
-            "train: yes\nUser-agent: *\nAllow: /\nReport-To: r # us\nreport-to: s"
-        )
+        near = wr.Robots2.parse("train: yes\nUser-agent: *\nAllow: /\nReport-To: r\nreport-to: s")
         far = wr.Robots2.parse("train: no\nread: ask\nUser-agent: *\nDisallow: /x\nreport-to: r")
         merged, following = wr.robots2_chain([(A, near._replace(chain=B)), (B, far)])
         assert (merged.policy, following) == ({"train": "yes", "read": "ask"}, None)
         assert not merged.path_rule("/x").allow and merged.report_to == ["r", "s"]
 
-    @given("names, merged", ("abcd", 4), ("abcde", 4), ("aba", 2), ("abb", 2))
-    def test_a_chain_ends_at_three_files_and_at_a_repetition(self, names, merged):
+    @given(
+        "names, chain_id, merged",
+        ("abcd", "", 4),
+        ("abcde", "", 4),
+        ("aba", "", 2),
+        ("abA", "", 2),
+        ("abb", "", 2),
+        ("abc", "# meta: chain-id: x", 1),
+    )
+    def test_a_chain_ends_at_three_files_and_at_a_repetition(self, names, chain_id, merged):
         files = []
         for number, name in enumerate(names):
-            text = f"report-to: {number}\nchain: https://{names[number + 1 :][:1]}.test/"
+            text = (
+                f"{chain_id}\nreport-to: {number}\nchain: https://{names[number + 1 :][:1]}.test/"
+            )
             files.append((f"https://{name}.test/", wr.Robots2.parse(text)))
         found, url = wr.robots2_chain(files)
         assert len(found.report_to) == merged and url is None
-
-    def test_mirrors_are_known_by_their_id(self):
-        text = "# meta: chain-id: one\nreport-to: {}\nchain: https://c.test/"
-        files = [(url, wr.Robots2.parse(text.format(url))) for url in (A, B)]
-        assert wr.robots2_chain(files[:1])[1] == "https://c.test/"
-        found, url = wr.robots2_chain(files)
-        assert (found.report_to, url, found.chain_id) == ([A], None, "one")
 
     @given(
         "last, cut_off, policy",
@@ -6336,7 +6299,6 @@ def permits(word, scope="/*", **more):
 
 
 FILE = A + "robots2.txt"
-FAR = "https://b.test/far.txt"
 PAGE_X = A + "x"
 CRAWL, TRAIN = ASK.replace("read", "crawl"), ASK.replace("read", "train")
 
@@ -6346,7 +6308,12 @@ class TestRobots2:
 
     ROWS = {
         "no file": (404, {}, ("fetched", None)),
-        "crawl: no": ("crawl: no", {}, ("denied", "robots2")),
+        "crawl: no": ("crawl: no", {ROBOTS: "User-agent: *\nAllow: /"}, ("denied", "robots2")),
+        "Allow": (
+            "User-agent: *\nAllow: /",
+            {ROBOTS: "User-agent: *\nDisallow: /"},
+            ("denied", "R2"),
+        ),
         "asked and allowed": ("read: ask", {ASK: permits("allow")}, ("fetched", None)),
         "asked and denied": ("read: ask", {ASK: permits("deny")}, ("denied", "robots2")),
         "asked without an answer": ("read: ask", {}, ("denied", "robots2")),
@@ -6363,7 +6330,6 @@ class TestRobots2:
         result = world.bot(robots2=True).fetch(A)
         assert (result.outcome, result.gate) == wanted, result
         assert (A in world.asked()) == (wanted[0] == "fetched")
-        assert world.bot(cache_dir=None).fetch(A).ok  # it is opt-in
 
     def test_a_question_is_not_asked_where_the_target_could_not_follow(self, world):
         world.web.update({A: "x", ROBOTS: SLOW, **ASKING})
@@ -6389,32 +6355,6 @@ class TestRobots2:
             world.bot(robots2=True).may(A, "trian")
 
     @given(
-        "text, path, gate, line",
-        ("crawl: no", "yes", "robots2", None),
-        ("[agent: ai-researcher]\nDisallow: /x", "x", "robots2", 2),
-        ("[agent: other]\ncrawl: no\nDisallow: /", "x", None, None),
-        ("User-agent: *\nAllow: /no", "no", "R2", 2),
-    )
-    def test_it_narrows_what_robots_txt_allows(self, world, text, path, gate, line):
-        world.web.update({ROBOTS: "User-agent: *\nDisallow: /no\nAllow: /yes", FILE: text})
-        decision = world.bot(robots2=True).may_fetch(A + path)
-        assert decision.gate == gate and decision.retry_at is None
-        assert (decision.rule and decision.rule.line) == line
-
-    @given(
-        "text, reason",
-        ("train: yes", "yes"),
-        (500, "unstated"),
-        ("train: yes\ncrawl: no", "robots2.txt says crawl"),
-    )
-    def test_a_use_needs_a_yes_and_no_request_of_its_page(self, world, text, reason):
-        world.web[FILE] = text
-        decision = world.bot(robots2=True).may(PAGE_X, "train")
-        assert decision.reason.split(":")[0] == reason
-        assert decision.allowed == (reason == "yes") == (decision.gate is None)
-        assert PAGE_X not in world.asked()
-
-    @given(
         "policies, gate, asked",
         ({ROBOTS: "User-agent: *\nDisallow: /x"}, "R2", 0),
         ({BLOCKLIST_URL: blocklist("a.test")}, "R3", 0),
@@ -6424,7 +6364,7 @@ class TestRobots2:
     def test_another_gate_closes_before_robots2_asks(self, world, policies, gate, asked):
         world.web.update({FILE: "train: ask", TRAIN: permits("allow"), **policies})
         assert world.bot(robots2=True).may(PAGE_X, "train").gate == gate
-        assert world.asked("robots2") == [FILE] * asked
+        assert world.asked("robots2") == [FILE] * asked and PAGE_X not in world.asked()
 
     def test_an_allow_once_is_used_up_by_each_permission_and_each_request(self, world):
         world.web.update({FILE: "crawl: ask", CRAWL: permits("allow-once"), PAGE_X: "a"})
@@ -6473,11 +6413,6 @@ class TestRobots2:
         world.bot(robots2=True).may(PAGE_X, "train")
         assert len(world.asked("robots2-ask")) == len(hits) + 1
 
-    def test_a_429_is_asked_again_later(self, world):
-        world.web.update({FILE: "train: ask", TRAIN: answer(status=429, retry_after=7200)})
-        decision = world.bot(robots2=True).may(A, "train")
-        assert not decision and decision.retry_at >= NOW + 7200
-
     def test_rate_and_announce(self, world):
         world.web.update({FILE: "rate: 6\nannounce: yes", PAGE_X: "a", A + "y": "b"})
         bot = world.bot(robots2="archiver")
@@ -6487,7 +6422,8 @@ class TestRobots2:
         assert first.headers["X-Agent-Identity"] == "Walsh-Research/1.2 (archiver)"
 
     def test_a_chain_is_followed_and_its_copies_are_kept(self, world):
-        world.web.update({FILE: f"train: yes\nchain: {FAR}", FAR: "quote: yes\ntrain: no"})
+        far = B + "far.txt"
+        world.web.update({FILE: f"train: yes\nchain: {far}", far: "quote: yes\ntrain: no"})
 
         def stances():
             bot = world.bot(robots2=True)
@@ -6497,19 +6433,11 @@ class TestRobots2:
         world.forget()
         assert stances() == [True, True] and not world.hits
         world.at += DAY
-        world.web[FAR] = 503
+        world.web[far] = 503
         assert stances() == [True, True]
-        world.web[FAR] = 404
+        world.web[far] = 404
         world.at += 3600 + DAY
         assert stances() == [True, False]
-
-    @pytest.mark.parametrize(
-        "spelling", ["HTTPS://A.TEST:443/robots2.txt", A + "../robots2.txt#top"]
-    )
-    def test_a_chain_to_itself_in_another_spelling_is_asked_for_once(self, world, spelling):
-        world.web[FILE] = f"train: yes\nchain: {spelling}"
-        assert world.bot(robots2=True).may(PAGE_X, "train")
-        assert len(world.asked("robots2.txt")) == 1
 
     @pytest.mark.parametrize("trouble", [500, wr.TransportError("broken")])
     def test_out_of_reach_a_copy_stays_for_thirty_days(self, world, trouble):
@@ -6524,11 +6452,12 @@ class TestRobots2:
 
     def test_what_decided_is_explained(self, world):
         world.web[ROBOTS] = "User-agent: *\nAllow: /x\nDisallow: /y"
-        world.web[FILE] = (
-            "train: no\ntrian: yes\nprimary-language: en\nUser-agent: *\nDisallow: /x/"
-        )
+        policies = "train: no\ntrian: yes\nprimary-language: en"
+        world.web[FILE] = f"{policies}\nUser-agent: *\nDisallow: /x/"
         bot = world.bot(robots2=True)
-        rows = list(bot.explain(bot.may_fetch(PAGE_X + "/y", wait=False)))
+        decision = bot.may_fetch(PAGE_X + "/y", wait=False)
+        assert decision.rule.line == 5 and decision.retry_at is None
+        rows = list(bot.explain(decision))
         unknown = 'line 2: "trian: yes" is not understood and grants nothing'
         assert rows[3:] == [
             ("robots.txt", "allowed_explicit, group *"),
