@@ -5609,7 +5609,6 @@ MARKDOWN = [
     ("a sign that is no tag", f"if a <b see [a]({U}) -> c", [("a", U)]),
     ("<pre> over empty lines", f"<pre>\n\n[a]({U})\n</pre>\n\n[b]({V})", [("b", V)]),
     ("a fence of tildes", f"~~~ a\n```\n[a]({U})\n~~~\n```a```\n[b]({V})", [("b", V)]),
-    ("a longer fence", f"````\n```\n[a]({U})\n````\n[b]({V})", [("b", V)]),
     ("a fence without end", f"x\n```\n[a]({U})\n\n[b]({V})", []),
     ("a fence deep in a list", f"1. - x\n     ```\n     [a]({U})\n     ```\n[b]({V})", [("b", V)]),
     ("indented code", f"\t[a]({U})\n\n# x\n    [a]({U})\n[b]({V})", [("b", V)]),
@@ -5683,7 +5682,6 @@ class TestLlmsTxt:
         ]
         assert (document.title, document.summary) == ("My *site*", "What it is.")
         assert document.links == [wr.LlmsLink(*link) for link in links]
-        assert wr.parse_llms_txt("") == wr.LlmsTxt("", "", [])
 
 
 PAGE = """\ufeff<!doctype html><!-- <title>no</title> --><html lang="en-GB"><head data-x="a>b">
@@ -5696,7 +5694,6 @@ B </title><title>second</title>
 <link rel="alternate" type="application/rss+xml; x=y" title="News" href=feed>
 <link rel=alternate type='text/markdown' title=M href=a.md>
 <link rel=alternate type=application/json href=/no>
-<link rel="stylesheet alternate" type=text/css href=/no>
 </head><body><title>no</title><meta name=robots content=noarchive>"""
 
 
@@ -5753,7 +5750,6 @@ WORDS = [
     ("<ul><li>a<ol><li>b<li>c<p>d</ol><li><p>e</ul>f", "- a\n  - b\n  - c\n\n    d\n- e\n\nf"),
     ("<ul><li><p></p><a href=/><h2>b</h2></a><li></li></ul>c", "- ## [b](http://x.test/)\n\nc"),
     ("<blockquote>a<ul><li>b</ul><blockquote>c</blockquote>d", "> a\n\n> - b\n\n> > c\n\n> d"),
-    ("<dl><dt>a<dd>b<dt>c<dd><p>d</dl>", "a\nb\nc\n\nd"),
     ("<pre>\n<b>a</b>  |\r\n  b<br><br>c\n</code>\n</pre>d", "```\na  |\n  b\n\nc\n```\n\nd"),
     ("<ul><li>a<pre><div>b</div>c <a href=/>d</a></pre>e", "- a\n  ```\n  b\n  c d\n  ```\n  e"),
     ("<div><pre hidden>a</pre><pre>b</div>c</pre>d", "```\nb\n```\n\nc\n\nd"),
@@ -5777,7 +5773,6 @@ WORDS = [
     ("<main><nav>a</nav></main>b", "b"),
     (f"<p>{'a ' * 499}&amp;b", "a " * 499 + "&b"),
     ("a < b &amp;lt; &copy &#x110000; <a", "a < b &lt; © \ufffd"),
-    ("<script>a", ""),
 ]
 
 
@@ -5868,7 +5863,6 @@ DATES = {
     "Thu, 01 Jan 2004 19:48:21 GMT+0200": "2004-01-01T17:48:21Z",
     "Thu, 01 Jan 2004 19:48:21 -0530 (PST)": "2004-01-02T01:18:21Z",
     "2003-12-31T10:14:55.5123-08:00": "2003-12-31T18:14:55Z",
-    "2003-12-31 10:14Z": "2003-12-31T10:14:00Z",
     "2003-12": "2003-12-01T00:00:00Z",
     "20031231": "2003-12-31T00:00:00Z",
     **dict.fromkeys(
@@ -6148,10 +6142,8 @@ monetise no ask yes|attribution required preferred none|link-back required prefe
 announce yes no|honest yes"""
 
 OUR_HEADERS = """[AGENT:AI-Researcher]|[ agent : monitoring, ai-researcher ]  # us|
-[agent: Walsh-Research/1.2 (robot)]""".split("|")
-
-FOREIGN_HEADERS = """[agent: ai-researcher|[for: ai-researcher]|[]|[|[agent ai-researcher]|
-[agent: ai-researcher] x|[agent: ai-researchers]|[agent:]""".split("|")
+[agent: Walsh-Research/1.2 (robot)]"""
+THEIR_HEADERS = "[agent: ai-researcher|[for: ai-researcher]|[agent: ai-researcher] x|[]".split("|")
 
 
 class TestRobots2File:
@@ -6176,7 +6168,6 @@ class TestRobots2File:
     @given(
         "text, interval",
         ("rate: polite", None),
-        ("rate: 000", None),
         ("rate: 60\n[agent: ai-researcher]\nrate: +020", 3.0),
         ("rate: " + "9" * 9000, 60 / 999999999),
     )
@@ -6200,13 +6191,15 @@ class TestRobots2File:
         ruling = wr.robots2_use(file, "/x", use) if use else wr.robots2_gate(file, "/x")
         assert (ruling.decision, ruling.ask) == (decision, ask)
 
-    @pytest.mark.parametrize("header", [header.strip("\n") for header in OUR_HEADERS])
+    @pytest.mark.parametrize("header", OUR_HEADERS.split("|"))
     def test_a_block_that_names_us_overrides(self, header):
-        robots2 = wr.Robots2.parse(f"train: no\nstore: no\n{header}\ntrain: yes\nDisallow: /x")
+        robots2 = wr.Robots2.parse(
+            f"train: no\nstore: no\n{header.strip()}\ntrain: yes\nDisallow: /x"
+        )
         assert robots2.policy == {"train": "yes", "store": "no"} and robots2.unknown == []
         assert robots2.path_rule("/x").line == 5 and robots2.path_rule("/y") is None
 
-    @pytest.mark.parametrize("header", [header.strip("\n") for header in FOREIGN_HEADERS])
+    @pytest.mark.parametrize("header", THEIR_HEADERS)
     def test_any_other_header_opens_a_block_that_is_nobodys(self, header):
         text = f"train: no\n{header}\ntrain: yes\ncrawl: no\nDisallow: /x\n[agent: *]\nread: no"
         robots2 = wr.Robots2.parse(text)
@@ -6232,7 +6225,6 @@ class TestRobots2File:
         "text, chain",
         ("chain: https://x.test/a\nchain: https://x.test/b\n\n \n", "https://x.test/b"),
         ("chain: https://x.test/a\n# end", None),
-        ("chain: https://x.test/a b", None),
         ("chain: ftp://x.test/a", None),
     )
     def test_a_chain_is_the_last_line(self, text, chain):
@@ -10849,13 +10841,8 @@ class TestReadme:
 
 
 def tried(parse):
-    """What reads a text with a parser, and takes its ValueError."""
-
-    def read(text):
-        with suppress(ValueError):
-            parse(text, base_url="http://x.test/")
-
-    return read
+    """A parser that takes its own ValueError."""
+    return functools.partial(none_where_refused, functools.partial(parse, base_url=U))
 
 
 BLANKS = [" ", "\t", "\n", "\r\n", "\v", "\x85", "\xa0", "\u2028", " \n", "\n "]
@@ -10887,7 +10874,7 @@ XML_PARTS = (
     '&lt;!--|{|&lt;b |[|{"a":|0,|2004|, |jan |+'
 ).split("|")
 
-
+ROBOTS2_PARTS = "x: y\n|Disallow: /a\n|[agent: a]\nDisallow: /\n|[agent: a ".split("|")
 MARKDOWN_PREFIXES = "|x |[a|[a](|[a](<|[a](b '|- |<a ".split("|")
 PAGE_PREFIXES = "|<|<meta |<title>|<!--|<meta name=robots content='".split("|")
 SITEMAP_PREFIXES = "|<urlset>|<urlset><url><loc>|<urlset |http://x.test/".split("|")
@@ -10905,11 +10892,33 @@ PUMPED_BY_NAME = {
     "page_text": (wr.page_text, PAGE_PREFIXES, WORD_PARTS, ["", "'>a"]),
     "parse_feed": (tried(wr.parse_feed), FEED_PREFIXES, XML_PARTS, ["", "</title></item>"]),
     "parse_sitemap": (tried(wr.parse_sitemap), SITEMAP_PREFIXES, XML_PARTS, [""]),
+    "Robots2.parse": (wr.Robots2.parse, ["", "[agent: a "], ROBOTS2_PARTS, [""]),
+}
+
+WIDE = "\U0001f600"  # makes each letter of a text take four bytes
+MANY_ATTRIBUTES = "".join(f"a{n:x}=b " for n in range(3000))
+LONG_BASE = f"<base href=http://x.test/{'a' * 3000}/>"
+LINKS = ["", WIDE + "[a](http://u.test/"]
+JSON = '{"version":"https://jsonfeed.org/version/1","x":"'
+MARKS = "ab\n|[](http://a)|\t|- a\n\n|> |\\&|&#999;".split("|")
+HEAD_PARTS = ["<meta name=robots content=a>", "<link rel=alternate type=text/atom+xml href=//a>"]
+FEED_PARTS = ["<a>", "<item><guid>1</guid></item>", "a=''", "&", "a<b/>"]
+ITEM = "<rss><channel><item>"
+
+# By name: function, prefixes, parts, the size of a text, and how many times as much it may take.
+MEMORY = {
+    "markdown_links": (wr.markdown_links, LINKS, MARKS, 2**13, 24),
+    "page_metadata": (wr.page_metadata, ["", f"<meta {MANY_ATTRIBUTES}>"], HEAD_PARTS, 2**14, 6),
+    "page_text": (wr.page_text, [""], ["<p>a", "<ul><li>"], 2**13, 8),
+    "its links": (wr.page_text, [LONG_BASE], ["<a href=a>b</a>"], 2**15, 160),
+    "parse_feed": (tried(wr.parse_feed), [ITEM + WIDE, "<rss "], FEED_PARTS, 2**12, 144),
+    "Robots2.parse": (wr.Robots2.parse, [""], ["x: y\n"], 2**16, 24),
+    "a wide text": (tried(wr.parse_feed), [ITEM + WIDE, JSON + WIDE], ["some words "], 2**16, 9),
 }
 
 
 class TestPumpedFormats:
-    """Every parser takes linear time for what its own tokens can be pumped to."""
+    """Every parser takes linear time, and little memory, for what its own tokens can be pumped to."""
 
     @pytest.mark.parametrize("case", PUMPED_BY_NAME.values(), ids=PUMPED_BY_NAME)
     def test_four_times_as_much_takes_about_four_times_as_long(self, case):
@@ -10921,78 +10930,31 @@ class TestPumpedFormats:
                 small = prefix + part * times + suffix
                 assert grows_linearly(function, small, text, 10, 0.00025), (prefix, part, suffix)
 
+    @pytest.mark.parametrize("case", MEMORY.values(), ids=MEMORY)
+    def test_hostile_input_takes_little_memory(self, case):
+        function, prefixes, parts, size, most = case
+        for prefix, part in itertools.product(prefixes, parts):
+            text = prefix + part * (size // len(part))
+            function(text)  # compiles what it needs
+            assert peak_bytes(function, text) < most * len(text), (prefix[:40], part)
+
 
 # === 12. THE BENCHMARK =======================================================
 
 
-def bench_quantity(value, unit="s"):
-    """Three digits and a unit that suits them."""
-    if unit == "s" and value < 1e-3:
-        unit, value = "µs", value * 1e6
-    if unit == "s" and value < 1.0:
-        unit, value = "ms", value * 1e3
-    shown = f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-    return f"{shown} {unit}"
-
-
-def bench_row(what, ours, theirs=None, peer="", unit="s"):
-    """A row of two columns of samples; without a peer, or where it is missing, of one."""
-    shown = bench_quantity(statistics.median(ours), unit)
-    if theirs is None:
-        return what, shown, peer and f"{peer} is not installed", ""
+def bench_row(what, ours, theirs, peer, unit="ms"):
+    """Two columns of samples: their medians, and the median of the ratios of the pairs."""
+    shown, beside = [f"{statistics.median(column):,.1f} {unit}" for column in (ours, theirs)]
     ratio = statistics.median(our / their for our, their in zip(ours, theirs))
-    beside = f"{bench_quantity(statistics.median(theirs), unit)} {peer}"
-    return what, shown, beside, f"{ratio:.2g}"
-
-
-class BenchWeb(World):
-    """A web of hosts host0.test, host1.test and so on, of three paces, that keeps no log."""
-
-    def __init__(self, folder=None):
-        super().__init__(folder)
-        self.requests = 0
-        self.lists = answer(blocklist())
-        self.robots = [answer(f"User-agent: *\nCrawl-delay: {pace}") for pace in (1, 2, 3)]
-        self.page = answer("hello", content_type="text/plain", etag='"1"')
-
-    def send(self, request):
-        self.requests += 1
-        if request.departed is not None:
-            request.departed()
-        if request.url.endswith(".json"):
-            return self.lists
-        if request.url.endswith("/robots.txt"):
-            return self.robots[int(re.findall(r"\d+", request.url)[0]) % 3]
-        is_known = "If-None-Match" in request.headers
-        return answer(status=304) if is_known else self.page
-
-
-def bench_warm(quick):
-    """A run over what was fetched before."""
-    urls = [f"https://host{n}.test/" for n in range(10 if quick else 500)]
-    with tempfile.TemporaryDirectory() as folder:
-        web = BenchWeb(folder)
-        list(web.bot().run(urls))
-        web.at, web.requests = web.at + 7200.0, 0
-        bot, began = web.bot(), time.perf_counter()
-        outcomes = Counter(result.outcome for result in bot.run(urls))
-        seconds = time.perf_counter() - began
-    assert outcomes == {"unchanged": len(urls)}
-    yield "a warm run: requests a target", f"{web.requests / len(urls):g}", "", ""
-    yield bench_row("a warm run: our own work a target, the disk's included", [seconds / len(urls)])
-
-
-BENCH_USAGE = "usage: python test_walsh_research.py bench [--quick] [--robots FOLDER]"
-BENCH_LINE = "| {} | {} | {} | {} |"
+    return f"| {what} | {shown} | {peer} {beside} | {ratio:.2g} |"
 
 
 # What people write who do without us, and ask robots.txt.
 BENCH_URLLIB = """
-import re, sys
+import sys
 from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 from urllib.robotparser import RobotFileParser
-
 AGENT = {"User-Agent": "Walsh-Research"}
 url = sys.argv[1]
 robots = RobotFileParser()
@@ -11000,27 +10962,14 @@ with urlopen(Request(urljoin(url, "/robots.txt"), headers=AGENT), timeout=30) as
     robots.parse(answer.read().decode("utf-8", "replace").splitlines())
 if robots.can_fetch("Walsh-Research", url):
     with urlopen(Request(url, headers=AGENT), timeout=30) as answer:
-        body = answer.read().decode("utf-8", "replace")
-    print(url, answer.status, len(body), re.search("<title>(.*?)</title>", body, re.S)[1])
-"""
-
-BENCH_REQUESTS = """
-import re, requests, sys
-from protego import Protego
-from urllib.parse import urljoin
-
-session = requests.Session()
-session.headers["User-Agent"] = "Walsh-Research"
-url = sys.argv[1]
-robots = Protego.parse(session.get(urljoin(url, "/robots.txt"), timeout=30).text)
-if robots.can_fetch(url, "Walsh-Research"):
-    answer = session.get(url, timeout=30)
-    title = re.search("<title>(.*?)</title>", answer.text, re.S)[1]
-    print(url, answer.status_code, len(answer.text), title)
+        print(url, answer.status, len(answer.read()))
 """
 
 BENCH_PAGE = "<!doctype html><title>A page</title>" + "<p>Some words in a paragraph.</p>\n" * 300
-BENCH_ROBOTS = "User-agent: *\n" + "".join(f"Disallow: /denied/{n}/\n" for n in range(9))
+BENCH_POLICIES = {
+    "/robots.txt": ("text/plain", "User-agent: *\nDisallow: /denied/\n"),
+    LIST_PATH: ("application/json", blocklist("blocked.test")),
+}
 
 
 class BenchPages(http.server.BaseHTTPRequestHandler):
@@ -11034,12 +10983,7 @@ class BenchPages(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         time.sleep(self.server.seconds)
-        self.server.requests[self.path] += 1
-        content_type, body = "text/html", BENCH_PAGE
-        if self.path == "/robots.txt":
-            content_type, body = "text/plain", BENCH_ROBOTS
-        elif self.path.endswith("blocklist.json"):
-            content_type, body = "application/json", blocklist("blocked.test")
+        content_type, body = BENCH_POLICIES.get(self.path, ("text/html", BENCH_PAGE))
         fields = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         self.wfile.write(f"HTTP/1.1 200 OK\r\n{fields}\r\n{body}".encode())
 
@@ -11050,7 +10994,7 @@ class BenchSite(socketserver.ThreadingTCPServer):
     daemon_threads, request_queue_size = True, 512
 
     def __init__(self, seconds=0.0, host="127.0.0.1", port=0):
-        self.seconds, self.requests = seconds, Counter()
+        self.seconds = seconds
         super().__init__((host, port), BenchPages)
         self.port = self.server_address[1]
         self.origin = f"http://{host}:{self.port}"
@@ -11071,247 +11015,141 @@ for number in range(rounds + 1):        # the first round fills the caches
     for column, (code, *command) in zip(samples, commands):
         words = [word.replace("{n}", str(number)) for word in command]
         began = time.perf_counter()
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        child = subprocess.Popen(words, **quiet)
+        child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         status, usage = os.wait4(child.pid, 0)[1:]
         child.returncode = status
         assert status == code << 8, (status, words)
-        column.append((time.perf_counter() - began, usage.ru_maxrss))
+        column.append(((time.perf_counter() - began) * 1000, usage.ru_maxrss / 1024))
 print(json.dumps([column[1:] for column in samples]))
 """
 
 
-def bench_peer(name):
-    """A module of somebody else, or None where it is not installed."""
-    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+class BenchProcesses(NamedTuple):
+    """Whole processes that are measured: a folder for their caches, and where the blocklist is."""
 
+    folder: Path
+    origin: str
 
-class BenchProcesses:
-    """A folder for scripts and caches, and whole processes that are measured."""
-
-    def __init__(self, folder, origin):
-        self.folder = Path(folder)
-        self.origin = origin
-        self.environment = environment_of(PYTHONPYCACHEPREFIX=self.folder / "pycache")
-
-    def ours(self, cache, *words, script=False):
+    def ours(self, cache, *words, start=("-m", "walsh_research")):
         """A command of ours; `{n}` in the name of the cache is the round."""
-        start = [str(MODULE)] if script else ["-m", "walsh_research"]
-        options = ["--allow-private", "--origin", self.origin]
-        folder = str(self.folder / cache)
-        return [sys.executable, *start, *options, "--cache-dir", folder, *words]
+        options = ["--allow-private", "--origin", self.origin, "--cache-dir"]
+        return [sys.executable, *start, *options, str(self.folder / cache), *words]
 
-    def theirs(self, program, page, *modules):
-        """A peer's command, or None where a module of it is not installed."""
-        if not all(map(bench_peer, modules)):
-            return None
-        return [sys.executable, "-c", program, page]
+    def both(self, cache, page):
+        """Ours by -m, and as a script, each with caches of its own."""
+        script = self.ours("s" + cache, page, start=[str(MODULE)])
+        return [self.ours("m" + cache, page), script]
 
     def measured(self, rounds, *commands, code=0):
-        """Of each command its seconds and its KiB at the peak; Nones where it is None."""
-        plan = json.dumps([[[code, *command] for command in commands if command], rounds])
+        """Of each command its milliseconds and its MiB at the peak."""
+        plan = json.dumps([[[code, *command] for command in commands], rounds])
         launcher = [sys.executable, "-I", "-S", "-c", BENCH_LAUNCHER, plan]
-        ran = subprocess.run(launcher, stdout=subprocess.PIPE, check=True, env=self.environment)
-        columns = iter(json.loads(ran.stdout))
-        return [list(zip(*next(columns))) if command else (None, None) for command in commands]
-
-    def seconds(self, command):
-        """How long it takes, once."""
-        began = time.perf_counter()
-        subprocess.run(command, check=True, env=self.environment, capture_output=True)
-        return time.perf_counter() - began
-
-    def primed(self, names, rounds, page):
-        """Caches that hold the blocklist and nothing of the page's site, one for each round."""
-        self.seconds(self.ours("primed", "--check", page))
-        for name in names:
-            for number in range(rounds + 1):
-                shutil.copytree(self.folder / "primed", self.folder / f"{name}-{number}")
+        environment = environment_of(PYTHONPYCACHEPREFIX=self.folder / "pycache")
+        ran = subprocess.run(launcher, stdout=subprocess.PIPE, check=True, env=environment)
+        return [list(zip(*column)) for column in json.loads(ran.stdout)]
 
 
-def bench_pages(quick):
-    """A page and its robots.txt, as whole processes, where the blocklist is held."""
+def bench_processes(quick):
+    """A page and its robots.txt, where the blocklist is held; and a denial from the cache."""
     rounds = 5 if quick else 15
-    for away in (0.0, 0.05):
-        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            site, publisher = [stack.enter_context(BenchSite(away)) for _ in range(2)]
-            processes = BenchProcesses(folder, publisher.origin)
-            processes.primed(("m", "s"), rounds, publisher.origin + "/page")
-            page = site.origin + "/page"
-            module, script, urllib, requests = processes.measured(
-                rounds,
-                processes.ours("m-{n}", page),
-                processes.ours("s-{n}", page, script=True),
-                processes.theirs(BENCH_URLLIB, page),
-                processes.theirs(BENCH_REQUESTS, page, "requests", "protego"),
-            )
-        what = f"a page, {away * 1000:.0f} ms away"
-        for how, ours in (("by -m", module), ("as a script", script)):
-            yield bench_row(f"{what}, {how}", ours[0], urllib[0], "urllib + robotparser")
-            yield bench_row(f"{what}, {how}", ours[0], requests[0], "requests + Protego")
-    for how, ours in (("by -m", module), ("as a script", script)):
-        mib = [[kib / 1024 for kib in peaks] for peaks in (ours[1], urllib[1])]
-        yield bench_row(f"peak memory, {how}", *mib, "urllib + robotparser", "MiB")
-
-
-def bench_denials(quick):
-    """What is refused from the cache: no request is sent."""
-    rounds = 5 if quick else 15
-    with tempfile.TemporaryDirectory() as folder, BenchSite() as site, BenchSite() as publisher:
-        processes = BenchProcesses(folder, publisher.origin)
-        page = site.origin + "/denied/1/"
-        module, script = processes.measured(
-            rounds,
-            processes.ours("cache", page),
-            processes.ours("cache", page, script=True),
-            code=3,
-        )
-        nothing = processes.measured(rounds, [sys.executable, "-c", "pass"])[0]
-        assert site.requests == {"/robots.txt": 1}
-    for how, ours in (("by -m", module), ("as a script", script)):
-        yield bench_row(f"a denial from the cache, {how}", ours[0], nothing[0], "python -c pass")
+    with tempfile.TemporaryDirectory() as folder, BenchSite(0.05) as site, BenchSite() as publisher:
+        processes = BenchProcesses(Path(folder), publisher.origin)
+        processes.measured(0, processes.ours("primed", "--check", publisher.origin + "/page"))
+        for name, number in itertools.product("ms", range(rounds + 1)):
+            shutil.copytree(processes.folder / "primed", processes.folder / f"{name}{number}")
+        page = site.origin + "/page"
+        urllib = [sys.executable, "-c", BENCH_URLLIB, page]
+        *pages, urllib = processes.measured(rounds, *processes.both("{n}", page), urllib)
+        denied = processes.both("-denied", site.origin + "/denied/1/")
+        denials = processes.measured(rounds, *denied, code=3)
+        (nothing,) = processes.measured(rounds, [sys.executable, "-c", "pass"])
+    for how, page, denial in zip(("by -m", "as a script"), pages, denials):
+        yield bench_row(f"a page 50 ms away, {how}", page[0], urllib[0], "urllib + robotparser")
+        yield bench_row(f"peak memory, {how}", page[1], urllib[1], "urllib + robotparser", "MiB")
+        yield bench_row(f"a denial from the cache, {how}", denial[0], nothing[0], "python -c pass")
 
 
 def bench_jobs(quick):
     """Each address of 127.0.1.0/24 is a host of its own on Linux, and on Linux alone."""
-    if sys.platform != "linux":
-        return
     hosts, targets, jobs, rounds = (12, 2, 4, 1) if quick else (60, 3, 16, 3)
     names = [f"127.0.1.{number + 1}" for number in range(hosts)]
-    many, one = [], []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         site = stack.enter_context(BenchSite(0.05, names[0]))
         for name in names[1:]:
             stack.enter_context(BenchSite(0.05, name, site.port))
-        processes = BenchProcesses(folder, site.origin)
+        processes = BenchProcesses(Path(folder), site.origin)
         file = processes.folder / "targets.txt"
         pages = [f"http://{host}:{site.port}/{n}" for n in range(targets) for host in names]
         file.write_text("\n".join(pages))
-        for number in range(rounds):
-            for column, count in ((many, jobs), (one, 1)):
-                words = ("--jobs", str(count), "--input", str(file))
-                column.append(processes.seconds(processes.ours(f"{count}-{number}", *words)))
+        words = ("--input", str(file), "--jobs")
+        commands = [processes.ours(f"{n}-{{n}}", *words, str(n)) for n in (jobs, 1)]
+        many, one = processes.measured(rounds, *commands)
     what = f"{hosts * targets} targets of {hosts} hosts 50 ms away, --jobs {jobs}"
-    yield bench_row(what, many, one, "in one process")
+    yield bench_row(what, many[0], one[0], "one process")
 
 
-def bench_schedule(quick):
-    """Many targets on hosts of three paces, in a time that passes as it is slept."""
-    targets = 10_000 if quick else 200_000
-    dice, web = random.Random(5), BenchWeb()
-    hosts = [int(targets / 100 * dice.random() ** 2) for _ in range(targets)]  # uneven
-    urls = (f"https://host{host}.test/{n}" for n, host in enumerate(hosts))
-    bot, began, began_at = web.bot(), time.process_time(), web.at
-    outcomes = Counter(result.outcome for result in bot.run(urls))
-    taken = time.process_time() - began
-    assert outcomes == {"fetched": targets}
-    least = max((count - 1) * (1 + host % 3) for host, count in Counter(hosts).items())
-    what = f"{targets:,} simulated targets"
-    yield bench_row(f"{what}: our own work a target", [taken / targets])
-    yield bench_row(f"{what}: the end", [web.at - began_at], [float(least)], "in theory")
-
-
-def bench_function_row(what, rounds, ours, theirs, peer):
-    """A row about two functions, in seconds of CPU; `theirs` is None where it is missing."""
-    columns = {ours: [], theirs: []}
-    for _ in range(rounds):
-        for function in filter(None, columns):
-            began = time.process_time()
-            function()
-            columns[function].append(time.process_time() - began)
-    return bench_row(what, columns[ours], columns[theirs] or None, peer)
-
-
-def bench_parser(parse, allows, files, urls):
-    """What is measured of a parser of robots.txt."""
+def bench_parser(parse, allows, files):
+    """The milliseconds of CPU that a parser of robots.txt takes."""
+    pages = [f"https://a.test/shop/items/17?sort=price&page={n}" for n in range(len(files))]
+    times = [time.process_time()]
     parsed = [parse(file) for file in files]
+    for _ in range(2):
+        times.append(time.process_time())
+        assert len([*map(allows, parsed, pages)]) == len(files)
+    began, at_parsed, at_asked, ended = [1000 * at for at in (*times, time.process_time())]
     return {
-        "parse": lambda: [parse(file) for file in files],
-        "the next decision each": lambda: [*map(allows, parsed, urls)],
-        "parse, and one decision each": lambda: [allows(parse(file), urls[0]) for file in files],
+        "parsed": at_parsed - began,
+        "the next decision each": ended - at_asked,
+        "parsed and asked once each": at_asked - began,
     }
 
 
 def bench_robots(quick, folder):
     """robots.txt files as sites serve them, each asked about one page."""
-    protego = bench_peer("protego")
+    from protego import Protego
+
     paths = [path for path in sorted(Path(folder).iterdir()) if path.name != "README"]
     bodies = [path.read_bytes() for path in paths]
-    pages = [f"https://a.test/shop/items/17?sort=price&page={n}" for n in range(len(bodies))]
-    ours = bench_parser(wr.RobotsTxt.parse, wr.RobotsTxt.allows, bodies, pages)
-    theirs = {}
-    if protego:
-
-        def allows(robots, page):
-            return robots.can_fetch(page, "Walsh-Research")
-
-        texts = [body.decode("utf-8", "replace") for body in bodies]
-        theirs = bench_parser(protego.Protego.parse, allows, texts, pages)
-    for what, work in ours.items():
-        row = f"{len(bodies)} robots.txt files: {what}"
-        yield bench_function_row(row, 3 if quick else 15, work, theirs.get(what), "Protego")
+    texts = [body.decode("utf-8", "replace") for body in bodies]
+    ours, theirs = [], []
+    for _ in range(4 if quick else 16):
+        ours.append(bench_parser(wr.RobotsTxt.parse, wr.RobotsTxt.allows, bodies))
+        theirs.append(bench_parser(Protego.parse, protego_allows, texts))
+    for what in ours[0]:
+        columns = [[sample[what] for sample in samples[1:]] for samples in (ours, theirs)]
+        yield bench_row(f"{len(bodies)} files of robots.txt, {what}", *columns, "Protego")
 
 
-def bench_feed(quick):
-    """A feed as blogs publish it, with a summary and an article an item; it is made up."""
-    feedparser = bench_peer("feedparser")
-    prose = 'The <a href="https://a.test/">quick</a> fox &amp; the <em>lazy</em> dog, and so on. '
-    items = [
-        f"<item><title>Entry {n} &amp; more</title><link>https://a.test/2026/entry-{n}/</link>"
-        f"<guid isPermaLink='false'>https://a.test/?p={n}</guid>"
-        f"<pubDate>Sat, 23 May 2026 10:00:00 +0000</pubDate>"
-        f"<description><![CDATA[{prose * 4}]]></description></item>\n"
-        for n in range(100 if quick else 1000)
-    ]
-    channel = f"<channel><title>A blog</title>{''.join(items)}</channel>"
-    body = f"<?xml version='1.0'?><rss version='2.0'>{channel}</rss>".encode()
-    ours, theirs = functools.partial(wr.parse_feed, body), None
-    if feedparser:
-        theirs = functools.partial(feedparser.parse, body)
-    what = f"a made-up feed of {len(items)} items: parse"
-    yield bench_function_row(what, 3 if quick else 9, ours, theirs, "feedparser")
+def protego_allows(robots, page):
+    return robots.can_fetch(page, "Walsh-Research")
+
+
+BENCH_USAGE = "usage: python test_walsh_research.py bench [--quick] [--robots FOLDER]"
 
 
 def bench(arguments):
-    """`python test_walsh_research.py bench [--quick] [--robots FOLDER]`. Gives the exit code."""
+    """`python test_walsh_research.py bench [--quick] [--robots FOLDER]`, on Linux."""
     words, quick = [word for word in arguments if word != "--quick"], "--quick" in arguments
-    folder = ""
+    parts = [bench_processes, bench_jobs]
     if len(words) == 2 and words[0] == "--robots" and Path(words[1]).is_dir():
-        folder = words[1]
+        parts.append(functools.partial(bench_robots, folder=words[1]))
     elif words:
         print(BENCH_USAGE, file=sys.stderr)
         return 2
-    version = sys.version.split()[0]
-    print(f"CPython {version} on {sys.platform}, {os.cpu_count()} cores\n")
-    print(BENCH_LINE.format("what", "ours", "beside", "ratio"))
-    print("|---|---|---|---|")
-    parts = [bench_pages, bench_denials, bench_jobs, bench_warm, bench_schedule, bench_feed]
-    if not hasattr(os, "wait4"):
-        parts = parts[3:]  # Windows does not tell what a child used
-    if folder:
-        parts.append(functools.partial(bench_robots, folder=folder))
+    print(f"CPython {sys.version.split()[0]} on {sys.platform}, {os.cpu_count()} cores\n")
+    print("| what | ours | beside | ratio |\n|---|---|---|---|")
     for part in parts:
         for row in part(quick):
-            print(BENCH_LINE.format(*row), flush=True)
+            print(row, flush=True)
     return 0
 
 
 class TestBench:
-    """The benchmark runs."""
-
-    def test_a_part_runs_in_miniature(self):
-        rows = [row[0] for row in bench_warm(True)]
-        assert rows[0] == "a warm run: requests a target" and len(rows) == 2
+    """The benchmark."""
 
     def test_a_row_has_the_ratio_of_its_pairs(self):
-        assert bench_row("a", [2.0, 1.0, 9.0], [4.0, 2.0, 0.1], "b") == ("a", "2 s", "2 s b", "0.5")
-        assert bench_row("a", [0.25, 4e-5, 90.0])[1] == "250 ms"
-        assert bench_row("a", [0.0015]) == ("a", "1.5 ms", "", "")
-        assert bench_row("a", [1.0], None, "b")[2] == "b is not installed"
-
-    def test_it_says_how_it_is_used(self, capsys):
-        assert bench(["--fast"]) == 2
-        assert "--robots FOLDER" in capsys.readouterr().err
+        row = bench_row("a", [2.0, 1.0, 9.0], [4.0, 2.0, 0.1], "b", "MiB")
+        assert row == "| a | 2.0 MiB | b 2.0 MiB | 0.5 |"
 
 
 if __name__ == "__main__":
