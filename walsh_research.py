@@ -5888,30 +5888,41 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     return LlmsTxt(head.get("title", ""), head.get("summary", ""), links)
 
 
-# 16c. A page's head. html.parser's time and tokens on hostile pages differ between patch releases.
-OWN_ROBOTS = "meta " + UA_TOKEN.lower()
-HEAD_FIELDS = {  # an element of the head: the attribute that tells
-    "html": "lang",
-    "title": "<text>",
-    "base": "href",
-    "meta description": "content",
-    "meta robots": "content",
-    OWN_ROBOTS: "content",
-    "link canonical": "href",
-    "alternate feed": "href",
-    "alternate markdown": "href",
-}
-RAW_NAMES = "title|script|style|noscript|template|noframes"
-HEAD_TOKEN = lazy_re(rf"""(?isx)\s*(?:      # anything else begins the body, or ends the head
-    <!(?=--).*?-->
-  | <(?!!--)[!?][^>]*>
-  | <(?:(?P<raw>{RAW_NAMES})
-      | (?P<name>html|head|meta|link|base|basefont|bgsound
-          |/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*))
-    (?P<attributes>[\s/][^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*){{0,99}})?>
-    (?(raw)(?P<text>.*?)(?=</(?P=raw)[\s/>])))""")
+# 16c. A page's head. One expression reads the tags and the text of a page in linear time; html.parser
+# takes 50 s for 128 KiB of `<a b='` (3.9 to 3.13). As in browsers, a comment, a quoted value or a
+# script that never ends takes all that follows, so no end is searched for in vain. The white space at
+# either end of a <pre> is no text.
+HTML_ATTRIBUTES = r"""[^>=]*(?:=\s*(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?[^>=]*){0,99}"""
+HTML_TOKEN = lazy_re(rf"""(?isx)
+    <(?P<raw>script|style|title|textarea|iframe|noembed|noframes|noscript)(?=[\s/>])
+      {HTML_ATTRIBUTES} [^>]*(?:>|\Z) (?P<raw_text>.*?)(?=</(?P=raw)[\s/>]|\Z)
+  | <svg[^<>]*/>
+  | <(?P<end>/?)(?=[a-z])(?P<name>(?P<pre>pre(?=[\s>]))?[^\s/>]*)
+      (?P<attributes>{HTML_ATTRIBUTES}) [^>]*(?:>|\Z) (?(pre)(?:\r?\n)?)
+  | <!(?=--).*?(?:-->|\Z)
+  | <[!?/][^>]*(?:>|\Z)
+  | \s{{1,99}}(?=</(?:code>\s{{0,99}}</)?pre[\s>])
+  | (?P<text> \s{{1,999}} | <?(?:[^<]{{0,999}}[^<\s])?[^<\s]{{0,99}})""")  # whole words
 ATTRIBUTE = lazy_re(
     r"""(?<![^\s"'/])([^\s"'/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?"""
+)
+# Any other tag, or a word, ends the head.
+HEAD_TAGS = (
+    "base head html link meta noscript script style title"
+    " /base /link /meta /noscript /script /style /title"
+).split()
+OWN_ROBOTS = "meta " + UA_TOKEN.lower()
+# Elements that tell something, with their `name` or `rel`; an alternate also with its media kind.
+HEAD_FIELDS = (
+    "html",
+    "title",
+    "base",
+    "meta description",
+    "meta robots",
+    OWN_ROBOTS,
+    "link canonical",
+    "link feed",
+    "link markdown",
 )
 
 
@@ -5924,7 +5935,7 @@ def tag_attributes(text: str) -> Fields:
     return values
 
 
-def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
+def page_metadata(html: str, base_url: str = "") -> PageMetadata:
     """What a page says of itself in its <head>; what stands in the body is ignored. Never raises.
 
     R9: generic, no selectors. URLs are absolute (`base_url`, then <base href>); of two values the
@@ -5932,12 +5943,21 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     >>> page_metadata("<title>A &amp; B</title><link rel=canonical href=/a>", "https://x.test/")[:3]
     ('A & B', '', 'https://x.test/a')
     """
-    if isinstance(html, bytes):
-        html = decode_body(html, "text/html")
     found: dict[str, list[Link]] = {field: [] for field in HEAD_FIELDS}
-    for field, link in head_facts(html):
-        if link.url and len(found[field]) < MAX_HEAD_LISTED:
-            found[field].append(link)
+    for token in HTML_TOKEN.finditer(html.removeprefix("\ufeff")):
+        tag = f"{token['end'] or ''}{token['raw'] or token['name'] or ''}".lower()
+        if (tag and tag not in HEAD_TAGS) or (token["text"] or "").strip():
+            break
+        values = tag_attributes(token["attributes"] or "")
+        labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
+        if "alternate" in labels:
+            labels.append(media_kind(values.get("type", "")))
+        value = first_field(values, ("href", "content", "lang")) or html_text(
+            token["raw_text"] or ""
+        )
+        for field in found.keys() & {tag, *[f"{tag} {label}" for label in labels]}:
+            if value and len(found[field]) < MAX_HEAD_LISTED:
+                found[field].append(Link(values.get("title", ""), value))
     first = {field: links[0].url if links else "" for field, links in found.items()}
     base = http_url(base_url, first["base"]) or base_url
     robots = ",".join(link.url for link in found[OWN_ROBOTS] or found["meta robots"])
@@ -5947,8 +5967,8 @@ def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
         canonical=http_url(base, first["link canonical"]),
         language=first["html"],
         robots=tuple(dict.fromkeys(directive for _, directive in robots_tag_directives(robots))),
-        feeds=resolved_links(found["alternate feed"], base),
-        markdown=resolved_links(found["alternate markdown"], base),
+        feeds=resolved_links(found["link feed"], base),
+        markdown=resolved_links(found["link markdown"], base),
     )
 
 
@@ -5958,38 +5978,8 @@ def resolved_links(links: Iterable[Link], base: str) -> tuple[Link, ...]:
     return tuple(link for link in resolved if link.url)
 
 
-def head_facts(text: str) -> Iterator[tuple[str, Link]]:
-    """(field, a Link of title and value) of each of `HEAD_FIELDS`, until the head ends."""
-    token = HEAD_TOKEN.match(text, int(text.startswith("\ufeff")))
-    while token:
-        name = (token["name"] or token["raw"] or "").lower()
-        values = tag_attributes(token["attributes"] or "")
-        values["<text>"] = html_text(token["text"] or "")
-        labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
-        fields = {name, *[f"{name} {label}" for label in labels]}
-        if "link alternate" in fields:
-            fields.add(f"alternate {media_kind(values.get('type', ''))}")
-        for field in HEAD_FIELDS.keys() & fields:
-            yield field, Link(values.get("title", ""), values.get(HEAD_FIELDS[field], ""))
-        token = HEAD_TOKEN.match(text, token.end())
-
-
-# 16d. A page's words, in one walk over its tags: a tree of them would fill the memory, and
-# html.parser takes 50 s for 128 KiB of `<a b='` (3.9 to 3.13).
+# 16d. A page's words, in one walk over its tokens: a tree of them would fill the memory.
 MAX_OPEN_ELEMENTS = 100  # ours: an end tag may cost a step for each
-# As in browsers, a comment, a quoted value or a script that never ends takes all that follows, so
-# no end is searched for in vain. The white space at either end of a <pre> is none.
-HTML_ATTRIBUTES = r"""[^>=]*(?:=\s*(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?[^>=]*){0,99}"""
-HTML_TOKEN = lazy_re(rf"""(?isx)
-    <(?P<raw>script|style|title|textarea|iframe|noembed|noframes)(?=[\s/>])
-      {HTML_ATTRIBUTES} [^>]*(?:>|\Z) .*?(?=</(?P=raw)[\s/>]|\Z)
-  | <svg[^<>]*/>
-  | <(?P<end>/?)(?=[a-z])(?P<name>(?P<pre>pre(?=[\s>]))?[^\s/>]*)
-      (?P<attributes>{HTML_ATTRIBUTES}) [^>]*(?:>|\Z) (?(pre)(?:\r?\n)?)
-  | <!(?=--).*?(?:-->|\Z)
-  | <[!?/][^>]*(?:>|\Z)
-  | \s{{1,99}}(?=</(?:code>\s{{0,99}}</)?pre[\s>])
-  | (?P<text> \s{{1,999}} | <?(?:[^<]{{0,999}}[^<\s])?[^<\s]{{0,99}})""")  # whole words
 BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
 LINE_END = lazy_re(r"\r\n?|\n")
 # A row is a line if its end comes before each of the others: a table that has them in a row is
@@ -6012,7 +6002,7 @@ EMPTY_ELEMENTS = "area base br col embed hr img input link meta source track wbr
 CONTAINERS = "article blockquote div dl li main ol pre section table tr ul".split()
 OPTIONAL_ENDS = "dd dt li p td th tr".split()
 LEFT_OUT = frozenset(
-    "annotation audio canvas datalist dialog nav noscript object select svg template video".split()
+    "annotation audio canvas datalist dialog nav object select svg template video".split()
 )
 LEFT_OUT_OF_BODY = LEFT_OUT | {"aside", "footer", "header"}
 
