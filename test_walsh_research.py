@@ -5933,7 +5933,6 @@ class TestFeeds:
         "found, wanted",
         ("<title>AT&amp;amp;T &lt;b&gt;</title>", "AT&amp;T <b>"),
         ("<title type='html'>a &lt;b&gt;b&lt;/b&gt; &amp;lt;c&amp;gt;</title>", "a b <c>"),
-        ("<dc:title>dc</dc:title>", "dc"),
     )
     def test_an_atom_title_is_read_by_its_type(self, found, wanted):
         assert only(wr.parse_feed(atom(found))).title == wanted

@@ -5585,7 +5585,6 @@ class Fetcher:
 # feeds and sitemaps.
 
 MAX_READ_BYTES = 2 * 2**20  # ours: of a body that is read for its meaning; bounds all work
-MAX_PARAGRAPH_LINES = 1000  # ours: a list of short ones takes fifty bytes for each
 MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
 MAX_LISTED_BYTES = 17 * 2**20  # ours: of all entries or links; a long base grows each
 MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
@@ -5595,7 +5594,6 @@ MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds wh
 # ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
 # 300 bytes each; open elements, of which it keeps 100 bytes each, and a feed has six
 MAX_XML_COUNTS = 1_000_000, 4096, 256
-MAX_MENDED_SLIPS = 20_000  # ours: references and slips of one feed; each takes 200 bytes
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: unpacked; 2 MiB of gzip can hold 2 GiB of spaces
 
 
@@ -5681,7 +5679,7 @@ MEDIA_KIND = lazy_re(  # the first that fits
     r"|.*[/+](?:(?P<json>json)|(?P<xml>xml))\Z|(?P<text>text/)|(?P<other>)"
 )
 ABSOLUTE_HTTP = lazy_re(r"(?i)https?://[^\s/?#]")
-CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
+BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
 
 
 def media_kind(media_type: str) -> str:
@@ -5706,7 +5704,7 @@ def held_bytes(entry: Iterable[Optional[str]]) -> int:
 
 def one_line(text: str) -> str:
     """The text without control characters, as long as a title may be; white space is one blank."""
-    return " ".join(CONTROL_RUN.sub(" ", text[:MAX_FEED_TEXT]).split())
+    return BLANKS.sub(" ", text[:MAX_FEED_TEXT]).strip()
 
 
 def html_text(value: str) -> str:
@@ -5755,7 +5753,6 @@ LINE_PARTS = lazy_re(r"""(?x)
     (?:(?P<heading>\#{1,6})(?:[ ]+|\Z))?
     (?P<words>.*?) (?(heading)(?:(?<!\S)\#+)?)\Z""")
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
-MARKDOWN_ENTITY = lazy_re(ENTITY)
 # An escape, a code span, a comment, a tag. The end of a run of back-ticks is searched for in vain
 # once for each length: what follows has none.
 PLAIN_MARK = lazy_re(
@@ -5800,7 +5797,7 @@ def markdown_blocks(text: str) -> Iterator[tuple[int, bool, str]]:
         is_code = indent >= outer_column + 4  # where no paragraph goes on
         begins = parts["items"] or parts["heading"] or (parts["quote"] and not is_quoted)
         goes_on = words and (is_code or not begins) and not level
-        if lines and goes_on and len(lines) < MAX_PARAGRAPH_LINES:
+        if lines and goes_on and len(lines) < 1000:  # ours; a short one takes fifty bytes
             lines.append(words)
             continue
         if lines:
@@ -5827,7 +5824,7 @@ def hide_marks(mark: re.Match[str]) -> str:
 
 def show_marks(text: str) -> str:
     """The same with its character references resolved, and what `hide_marks` has hidden."""
-    return MARKDOWN_ENTITY.sub(lambda mark: unescape(mark[0]), text).translate(SHOWN)
+    return re.sub(ENTITY, lambda mark: unescape(mark[0]), text).translate(SHOWN)
 
 
 def markdown_links(text: str) -> list[Link]:
@@ -5980,8 +5977,6 @@ def resolved_links(links: Iterable[Link], base: str) -> tuple[Link, ...]:
 
 # 16d. A page's words, in one walk over its tokens: a tree of them would fill the memory.
 MAX_OPEN_ELEMENTS = 100  # ours: an end tag may cost a step for each
-BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
-LINE_END = lazy_re(r"\r\n?|\n")
 # A row is a line if its end comes before each of the others: a table that has them in a row is
 # there for layout.
 ROW_END = lazy_re(r"(?i)<(?:(?P<row>/?tr|/table)|table|pre|h[1-6]|br[\s/]*>\s*<br)\b")
@@ -6093,7 +6088,7 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
                     opened.append((name, indent, layout, is_read))
         # What is written.
         if layout == "pre":
-            words = LINE_END.sub("\n" + indent, words)
+            words = re.sub(r"\r\n?|\n", "\n" + indent, words)
         else:
             words = BLANKS.sub(" ", words)
         if words == " ":
@@ -6188,11 +6183,7 @@ XML_ROOTS = {
     "urlset": ("urlset", "url"),
     "sitemapindex": ("index", "sitemap"),
 }
-# The prefixes of RSS and Atom as publishers write them. An element with another prefix is no field,
-# unless it is listed with it.
-OWN_PREFIXES = ("", "rss", "atom", "atom10", "a10")
 # The elements, rels and JSON members that fill a field. Of several the first that is there tells.
-FEED_TITLES = ("title", "dc:title")
 SITE_LINKS = (
     "link",
     "loc",
@@ -6201,23 +6192,21 @@ SITE_LINKS = (
     "alternate",
     "external_url",
 )
-FEED_LINKS = (*SITE_LINKS, "permalink", "self", "related", "via", "rdf:about")
+FEED_LINKS = (*SITE_LINKS, "permalink", "self", "rdf:about")
 FEED_IDS = ("id", "guid", "opaque id", "rdf:about")
 FEED_DATES = (
     "published",
     "pubdate",
     "issued",
-    "dcterms:issued",
     "date_published",
     "dc:date",
     "created",
-    "dcterms:created",
     "updated",
     "modified",
     "dcterms:modified",
     "date_modified",
 )
-FEED_FIELDS = frozenset((*FEED_TITLES, *SITE_LINKS, *FEED_IDS, *FEED_DATES, "lastmod"))
+FEED_FIELDS = frozenset(("title", "lastmod", *SITE_LINKS, *FEED_IDS, *FEED_DATES))
 
 
 # Dates.
@@ -6226,7 +6215,6 @@ ISO_DATE = lazy_re(  # W3C-DTF, RFC 3339
     r"(?:[t\s]+(?P<clock>(?!24)\d\d:\d\d(?::\d\d)?)(?:[.,]\d+)?)?"
     r"\s*(?:z|utc|gmt|(?P<hours>[+-]\d\d):?(?P<minutes>\d\d)?)?"
 )
-SIGNED_ZONE = lazy_re(r"(?i)(?:gmt|utc?)(?=[+-]\d)")
 
 
 def feed_date(text: str) -> str:
@@ -6240,14 +6228,14 @@ def feed_date(text: str) -> str:
     from datetime import datetime, timedelta, timezone
     from email.utils import parsedate_tz
 
-    text = SIGNED_ZONE.sub("", one_line(text))
+    text = re.sub(r"(?i)(?:gmt|utc?)(?=[+-]\d)", "", one_line(text))
     iso = ISO_DATE.fullmatch(text)
     try:
         if iso:
             day = f"{iso['year']}-{iso['month'] or '01'}-{iso['day'] or '01'}"
             zone = f"{iso['hours'] or '+00'}:{iso['minutes'] or '00'}"
-            zoned = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
-            moment = zoned.astimezone(timezone.utc).replace(tzinfo=None)
+            moment = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
+            moment = moment.astimezone(timezone.utc)
         else:
             parsed = parsedate_tz(text) or parsedate_tz(f"{text} 00:00")
             if not parsed:
@@ -6255,11 +6243,10 @@ def feed_date(text: str) -> str:
             moment = datetime(*parsed[:6]) - timedelta(seconds=parsed[9] or 0)
     except (ValueError, OverflowError, TypeError, IndexError):
         return ""
-    return f"{moment.isoformat()}Z"
+    return f"{moment.isoformat()[:19]}Z"
 
 
 # Entries: their fields, by name, become value tuples.
-BREAK_TAG = lazy_re(r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>")
 # Only known tags are markup, since RSS names no type: `List<String>` is a title.
 INLINE_TAG = lazy_re(
     r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small"
@@ -6274,9 +6261,10 @@ def first_field(fields: Fields, names: Iterable[str]) -> str:
 
 def feed_title(fields: Fields, kind: str) -> str:
     """The title of an entry, or of the whole, of a feed of this kind: one line of text."""
-    text = first_field(fields, FEED_TITLES)
+    text = fields.get("title", "")
     if kind == "rss" or fields.get("type", "").lower() in ("html", "text/html"):
-        return html_text(INLINE_TAG.sub("", BREAK_TAG.sub(" ", text)))
+        text = re.sub(r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>", " ", text)
+        return html_text(INLINE_TAG.sub("", text))
     return one_line(text)
 
 
@@ -6390,7 +6378,9 @@ class XmlEntries:
     def __init__(self, kinds: Sequence[str], base: str) -> None:
         self.kinds = kinds  # those that are wanted
         self.entry = ""  # what an entry is called
-        self.own_prefixes = set(OWN_PREFIXES)
+        # As publishers write them. An element with another prefix than these, or that of the root, is
+        # no field unless it is listed with its prefix.
+        self.own_prefixes = {"", "atom", "a10"}
         self.head = {"kind": "", "base": base}
         self.complete: list[Fields] = []
         # Of each open element the fields that its children fill; None: they fill none.
@@ -6451,7 +6441,7 @@ class XmlEntries:
             self.field = name
             if name == "title":
                 holder.setdefault("type", attributes.get("type", ""))
-            elif attributes.get("isPermaLink", "true").strip().lower() != "true":
+            elif attributes.get("isPermaLink") == "false":
                 self.field = "opaque id"
         self.holders.append(inner)
 
@@ -6533,7 +6523,8 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     document = b"".join(utf8_pieces(body_pieces(body), content_type))
     if re.match(rb"\s*{", document):
         return json_feed(document, base_url)
-    document = XML_SLIP.sub(mended_slip, from_root(document), MAX_MENDED_SLIPS)
+    # ours: 20,000 references and slips are mended, each of which takes 200 bytes
+    document = XML_SLIP.sub(mended_slip, from_root(document), 20_000)
     found = XmlEntries(("rss", "atom"), base_url)
     feed = feed_of(found.read(body_pieces(document)), found.head)
     if not feed.kind:
@@ -6649,11 +6640,6 @@ ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
     "honest": ("yes",),
 }
 ROBOTS2_PERMISSIONS = ("ask", "yes", "preferred", "none")  # without a condition, once asked
-ROBOTS2_REFUSALS = {  # each of them closes the site
-    "crawl": "no",
-    "read": "no",
-    "rate": "0",
-}
 # What a site says about its own content is shown as written, and decides nothing.
 ROBOTS2_SIGNALS = ("content-type", "editorialised", "ai-assisted", "primary-language")
 ROBOTS2_AMERICAN = {
@@ -6662,10 +6648,6 @@ ROBOTS2_AMERICAN = {
     "monetize": "monetise",
     "editorialized": "editorialised",
 }
-ROBOTS2_REMARK = lazy_re(r"\s#")  # a `#` inside a URL begins no comment
-ROBOTS2_CHAIN_ID = lazy_re(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)")
-ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
-ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
 RankedValue = tuple[float, str]  # a rank and a value; of several the lowest rank holds
 
 
@@ -6696,23 +6678,6 @@ def robots2_rate(value: str) -> RankedValue:
     return int(digits), digits
 
 
-def robots2_value(directive: str, text: str) -> RankedValue:
-    """Return the rank and the meaning of a directive's value; "" is no value.
-
-    >>> robots2_value("quote", "Short-Only"), robots2_value("train", "maybe")
-    ((1, 'short-only'), (0, 'no'))
-    """
-    if directive == "market":
-        return 0, text
-    word = text.lower()
-    if directive == "rate":
-        return robots2_rate(word)
-    values = ROBOTS2_DIRECTIVES[directive]
-    if word not in values:
-        return 0, values[0]
-    return values.index(word), word
-
-
 def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> list[bytes]:
     """Return the lines of the first `limit_bytes`. If there is more, the last one is a comment."""
     octets = body.encode("utf-8", "replace") if isinstance(body, str) else body
@@ -6736,31 +6701,26 @@ class Robots2Section:
 
     def add_directive(self, name: str, text: str) -> bool:
         """Keep the strictest value, and return whether the directive has this value."""
-        ranked = robots2_value(name, text)
-        if ranked[1] == "":
-            return False
-        held = self.policy.setdefault(name, ranked)
-        if ranked[0] < held[0]:
-            self.policy[name] = ranked
         values = ROBOTS2_DIRECTIVES[name]
-        return not values or text.lower() in values
+        word = text.lower()
+        if name == "rate":
+            rank, value = robots2_rate(word)
+        elif values:
+            rank = values.index(word) if word in values else 0
+            value = values[rank]
+        else:
+            rank, value = 0, text
+        if not value:
+            return False
+        if rank < self.policy.setdefault(name, (rank, value))[0]:
+            self.policy[name] = rank, value
+        return not values or value == word
 
 
 def robots2_agents(line: str) -> set[str]:
-    """Return the names in `[agent: …]`, lower-case, without versions; none of other headers."""
-    header = ROBOTS2_HEADER.fullmatch(line)
-    if header is None:
-        return set()
-    words = ROBOTS2_AGENT_NAME.findall(header[1].lower())
-    return {word.partition("/")[0] for word in words}
-
-
-def robots2_chain_url(value: str) -> Optional[str]:
-    """Return the URL of a `chain` in the wire form, or None if it is no URL."""
-    if value.split() == [value]:
-        with suppress(ValueError):
-            return wire_url(value)
-    return None
+    """Return the names in `[agent: …]`, lower-case, and apart from them their versions."""
+    header = re.fullmatch(r"\[\s*agent\s*:([^\[\]]*)\]", line.lower())
+    return set(re.findall(r"[^\s():,|/]+", header[1]) if header else ())
 
 
 class Robots2(NamedTuple):
@@ -6802,11 +6762,11 @@ class Robots2(NamedTuple):
                 continue
             chain = None  # only a `chain` in the last line counts
             if line.startswith("#"):
-                said = ROBOTS2_CHAIN_ID.fullmatch(line)
+                said = re.fullmatch(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)", line)
                 if said:
                     chain_id = chain_id or said[1].strip()
                 continue
-            line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
+            line = re.split(r"\s#", line)[0].rstrip()  # a `#` inside a URL begins no comment
             left, _, right = line.partition(":")
             name = robots2_name(left)
             value = right.strip()
@@ -6822,7 +6782,8 @@ class Robots2(NamedTuple):
                 else:
                     section = nobody  # is not used
             elif name == "chain":
-                chain = robots2_chain_url(value)
+                with suppress(ValueError):
+                    chain = wire_url(value)
                 is_known = chain is not None
             elif name in ROBOTS2_DIRECTIVES:
                 is_known = section.add_directive(name, value)
@@ -6920,9 +6881,9 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
         reason = f"robots2.txt line {rule.line}: Disallow: {value}"
         return Robots2Ruling("denied", reason, rule=rule)
     policy = robots2.policy
-    for name, refusal in ROBOTS2_REFUSALS.items():
-        if policy.get(name) == refusal:
-            return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
+    for name in ("crawl", "read", "rate"):
+        if policy.get(name) in ("no", "0"):
+            return Robots2Ruling("denied", f"robots2.txt says {name}: {policy[name]}")
     ask = tuple(name for name in ("crawl", "read") if policy.get(name) == "ask")
     if ask:
         return Robots2Ruling("ask", f"robots2.txt wants to be asked: {', '.join(ask)}", ask)
