@@ -5913,7 +5913,6 @@ OWN_ROBOTS = "meta " + UA_TOKEN.lower()
 HEAD_FIELDS = (
     "html",
     "title",
-    "base",
     "meta description",
     "meta robots",
     OWN_ROBOTS,
@@ -5946,33 +5945,30 @@ def page_metadata(html: str, base_url: str = "") -> PageMetadata:
         if (tag and tag not in HEAD_TAGS) or (token["text"] or "").strip():
             break
         values = tag_attributes(token["attributes"] or "")
+        value = first_field(values, ("href", "content", "lang"))
+        if tag == "title":
+            value = html_text(token["raw_text"])
+        if tag == "base":
+            base_url = http_url(base_url, value) or base_url
         labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
         if "alternate" in labels:
             labels.append(media_kind(values.get("type", "")))
-        value = first_field(values, ("href", "content", "lang")) or html_text(
-            token["raw_text"] or ""
-        )
         for field in found.keys() & {tag, *[f"{tag} {label}" for label in labels]}:
+            if tag == "link":
+                value = http_url(base_url, value)
             if value and len(found[field]) < MAX_HEAD_LISTED:
                 found[field].append(Link(values.get("title", ""), value))
     first = {field: links[0].url if links else "" for field, links in found.items()}
-    base = http_url(base_url, first["base"]) or base_url
     robots = ",".join(link.url for link in found[OWN_ROBOTS] or found["meta robots"])
     return PageMetadata(
         title=first["title"],
         description=first["meta description"],
-        canonical=http_url(base, first["link canonical"]),
+        canonical=first["link canonical"],
         language=first["html"],
         robots=tuple(dict.fromkeys(directive for _, directive in robots_tag_directives(robots))),
-        feeds=resolved_links(found["link feed"], base),
-        markdown=resolved_links(found["link markdown"], base),
+        feeds=tuple(found["link feed"]),
+        markdown=tuple(found["link markdown"]),
     )
-
-
-def resolved_links(links: Iterable[Link], base: str) -> tuple[Link, ...]:
-    """The links with absolute URLs, but for those that do not lead anywhere by http(s)."""
-    resolved = [Link(title, http_url(base, href)) for title, href in links]
-    return tuple(link for link in resolved if link.url)
 
 
 # 16d. A page's words, in one walk over its tokens: a tree of them would fill the memory.
