@@ -6250,7 +6250,7 @@ def feed_date(text: str) -> str:
 
 # Entries: value tuples are made of the fields of an entry.
 
-# RSS does not say whether a title is HTML, so only these tags are removed: `List<String>` is a title.
+# RSS does not say whether a title is HTML. So only these tags are removed: `List<String>` is text.
 INLINE_TAG = lazy_re(
     r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small"
     r"|span|strike|strong|sub|sup|tt|u|var|wbr)\b[^<>]*>|<!--[^<>]*-->"
