@@ -6040,6 +6040,11 @@ class TestSitemaps:
             parse(body)
         assert type(caught.value) is ValueError and str(caught.value).isprintable()
 
+    @given("parse, body", (wr.parse_feed, URLSET), (wr.parse_sitemap, RSS_20), ids=["feed", "map"])
+    def test_a_sitemap_is_no_feed_and_a_feed_no_sitemap(self, parse, body):
+        with pytest.raises(ValueError, match="want "):
+            parse(body)
+
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
     def test_one_that_breaks_gives_the_entries_before(self, pack):
         urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(1000))
