@@ -54,6 +54,7 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urljoin
 import pytest
 import walsh_research as wr
 
@@ -4718,61 +4719,40 @@ class TestOracle:
 # === 4. FORMATS, ROBOTS2, MCP ================================================
 
 
-U, V = "http://u.test/", "http://v.test/"
-
+U, V, W = "http://u.test/", "http://v.test/", "http://w.test/"
 
 # Name, text, the links as (title, URL).
 MARKDOWN = [
-    ("plain", f"[a]({U})", [("a", U)]),
+    ("each URL once, in order", f"[a]({U}) [b]({V}) [c]({U})", [("a", U), ("b", V)]),
     ("in a heading, a quote, a list", f"# [a]({U})\n> 1. [b]({V})", [("a", U), ("b", V)]),
-    ("in a setext heading", f"[a]({U})\n===", [("a", U)]),
-    ("in a table", f"| [a]({U}) | [b]({V}) |\n|---|---|", [("a", U), ("b", V)]),
-    ("each URL once, the first title", f"[a]({U}) [b]({V}) [c]({U})", [("a", U), ("b", V)]),
-    ("absolute http alone", "[a](ftp://u.t/) [b](/c) [d](http:///x)", []),
-    ("a scheme in capitals", "[a](HTTPS://U.t)", [("a", "HTTPS://U.t")]),
-    ("a badge", f"[![badge](i.png)]({U})", [("badge", U)]),
-    ("an image", f"![a]({U})", []),
-    ("a link in a link", f"[a [b]({U}) c]({V})", [("b", U)]),
-    ("brackets in brackets", f"[[a]]({U})", [("[a]", U)]),
-    ("a stray bracket", f"[ ![ [a]({U})", [("a", U)]),
-    ("an escaped bracket", f"\\[a]({U}) [b\\]c]({V})", [("b]c", V)]),
-    ("a space before the parenthesis", f"[a] ({U})", []),
-    ("a reference", f"[a][r] [r]\n\n[r]: {U}", []),
-    ("an autolink", f"<{U}>", []),
-    ("parentheses", "[a](http://u.test/_(b(c)))", [("a", "http://u.test/_(b(c))")]),
-    ("an escaped parenthesis", "[a](http://u.test/\\))", [("a", "http://u.test/)")]),
-    ("pointed brackets", "[a](<http://u.test/u b>)", [("a", "http://u.test/u b")]),
-    ("a space in a bare URL", "[a](http://u.test/u b)", []),
-    ("entities", "[a &amp; b](http://u.test/?x&amp;y)", [("a & b", "http://u.test/?x&y")]),
+    (
+        "absolute http alone",
+        "[a](ftp://u.t/) [b](/c) [d](HTTP://U) [c](http:///)",
+        [("d", "HTTP://U")],
+    ),
+    ("images", f"![a]({V}) [![badge](i.png)]({U})", [("badge", U)]),
+    ("brackets in brackets", f"[[a]]({U}) [c [b]({V}) d]({W})", [("[a]", U), ("b", V)]),
+    ("escaped brackets", f"\\[a]({U}) [b\\]c]({V})", [("b]c", V)]),
+    ("what is no inline link", f"[a] ({U}) [a][r] [r] <{U}>\n\n[r]: {U}", []),
+    ("parentheses", f"[a]({U}_(b(c))) [d]({U}\\))", [("a", U + "_(b(c))"), ("d", U + ")")]),
+    ("spaces in a URL", f"[a](<{U}u b>) [c]({V}c d)", [("a", U + "u b")]),
+    ("entities", f"[a &amp; b]({U}?x&amp;y)", [("a & b", U + "?x&y")]),
     ("titles", f"[a]({U} \"b\") [c]({V} 'd\\' e')", [("a", U), ("c", V)]),
     ("a title over lines", f"[a]({U}\n(one\ntwo))", [("a", U)]),
-    ("text over lines", f"- see [a\nb]({U})", [("a b", U)]),
-    ("emphasis in the text", f"[*a* **b** snake_case _c_]({U})", [("a b snake_case c", U)]),
-    ("code in the text", f"[a `__b__*`]({U})", [("a __b__*", U)]),
-    ("a tag in the text", f"[a <b>c</b>]({U})", [("a c", U)]),
-    ("a code span", f"`[a]({U})` [b]({V})", [("b", V)]),
-    ("a code span that begins in the text", f"[a `]({U})`", []),
-    ("a longer run does not close", f"`` [a]({U}) ` [b]({V}) ``", []),
-    ("an unmatched run is text", f"`` [a]({U}) `", [("a", U)]),
+    ("the text", f"- [a\n`__c__*` **e** f_g _h_ <b>i</b>]({U})", [("a __c__* e f_g h i", U)]),
+    ("code spans", f"`[a]({U})` [b]({V})\n\n[c `]({U})`", [("b", V)]),
+    ("runs of back-ticks", f"`` [a]({U}) ` [b]({U}) ``\n\n`` [c]({V}) `", [("c", V)]),
     ("a comment", f"x <!-- [a]({U}) --> [b]({V})", [("b", V)]),
     ("a comment over empty lines", f"<!--\n\n[a]({U})\n\n-->\n[b]({V})", [("b", V)]),
     ("a sign that is no tag", f"if a <b see [a]({U}) -> c", [("a", U)]),
     ("<pre> over empty lines", f"<pre>\n\n[a]({U})\n</pre>\n\n[b]({V})", [("b", V)]),
-    ("a fence", f"```\n[a]({U})\n```\n[b]({V})", [("b", V)]),
-    ("a fence of tildes", f"~~~ md\n```\n[a]({U})\n~~~\n[b]({V})", [("b", V)]),
-    ("a longer fence", f"````\n```\n[a]({U})\n````\n[b]({V})", [("b", V)]),
-    ("an unclosed fence", f"```\n[a]({U})\n\n[b]({V})", []),
-    ("a fence after a paragraph", f"x\n```\n[a]({U})\n```", []),
-    ("back-ticks that are no fence", f"```a```\n[b]({V})", [("b", V)]),
-    ("a fence in a list", f"- x\n\n  ```\n  [a]({U})\n  ```\n- [b]({V})", [("b", V)]),
+    ("a fence of tildes", f"~~~ a\n```\n[a]({U})\n~~~\n```a```\n[b]({V})", [("b", V)]),
+    ("a fence without end", f"x\n```\n[a]({U})\n\n[b]({V})", []),
     ("a fence deep in a list", f"1. - x\n     ```\n     [a]({U})\n     ```\n[b]({V})", [("b", V)]),
-    ("indented code", f"    [a]({U})\n\n[b]({V})", [("b", V)]),
-    ("code by a tab", f"\t[a]({U})", []),
-    ("code behind a heading", f"# x\n    [a]({U})", []),
+    ("indented code", f"\t[a]({U})\n\n# x\n    [a]({U})\n[b]({V})", [("b", V)]),
     ("indented text goes on", f"x\n    [a]({U})", [("a", U)]),
-    ("the indentation of a list item", f"- x\n\n    [a]({U})", [("a", U)]),
+    ("text, then code in an item", f"- x\n\n    [a]({U})\n\n      [b]({V})", [("a", U)]),
     ("a tab behind a mark", f"-\t[a]({U})\n\n\t[b]({V})", [("a", U), ("b", V)]),
-    ("code in a list item", f"- x\n\n      [a]({U})", []),
     ("code behind a list", f"- x\n\ny\n\n    [a]({U})", []),
     ("a line that lacks its marks", f"> - x\n[a]({U})", [("a", U)]),
     ("CR and CRLF end lines", f"x\r\r\n    [a]({U})\r[b]({V})", [("b", V)]),
@@ -4785,16 +4765,6 @@ def links_of(text):
     return [tuple(link) for link in wr.markdown_links(text)]
 
 
-FEW = 500
-
-
-@pytest.fixture
-def few_are_listed(monkeypatch):
-    """The bound of 50,000 entries or links, which takes long to reach, is FEW."""
-    assert wr.MAX_LISTED_ENTRIES == 50_000
-    monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", FEW)
-
-
 class TestMarkdown:
     """R9: inline links of Markdown, and nothing of what is code or an image."""
 
@@ -4802,76 +4772,37 @@ class TestMarkdown:
     def test_links(self, name, text, links):
         assert links_of(text) == links
 
-    @given(
-        "before",
-        "[ ![ ",
-        "[" * 5000,
-        "> " * 40,
-        "- " * 40,
-        "x " + "`" * 5000 + " ",
-        "x" + " <!--" * 500,
-        "a\n" * 5000,
-        ids=["strays", "brackets", "quotes", "items", "back-ticks", "comments", "lines"],
-    )
-    def test_what_nobody_writes_costs_no_link_behind_it(self, before):
-        assert U in [url for _, url in links_of(f"{before}[a]({U})")]
+    def test_what_nobody_writes_costs_no_link_behind_it(self):
+        marks = ["[ ![ ", "[" * 5000, "> " * 40, "- " * 40, "x " + "`" * 5000, "x" + " <!--" * 500]
+        for before in (*marks, "a\n" * 5000):
+            assert U in [url for _, url in links_of(f"{before} [a]({U})")], before[:9]
 
     def test_a_long_url_is_whole(self):
         url = U + "?code=" + "a" * 9000
         assert links_of(f"# T\n- [a]({url})\n- [b](/relative)") == [("a", url)]
 
-    def test_50000_links_are_kept_and_no_more(self, few_are_listed):
-        text = "\n\n".join(f"[]({U}{n})" for n in range(FEW + 1))
-        assert len(links_of(text)) == FEW
 
-    def test_1500_links_of_a_paragraph_are_1500(self):
-        text = " ".join(f"[a{n}]({U}{n})" for n in range(1500))
-        assert links_of(text) == [(f"a{n}", f"{U}{n}") for n in range(1500)]
-
-    def test_the_title_is_the_first_heading_of_the_first_level(self, world):
-        url = "https://a.test/x"
-        for text, title in (
-            ("## No\n\nA title\n===\n\n# Second", "A title"),
-            ("text\n\n## No", ""),
-            ("```\n# No\n```\n# a ##", "a"),
-            ("# a#", "a#"),
-        ):
-            world.web[url] = answer(text, content_type="text/markdown; charset=utf-8")
-            assert world.bot(cache_dir=None).fetch(url).title == title
-
-    @pytest.mark.parametrize(
-        "part",
-        ["ab\n", "[", "[](http://a)", "[]()", "\t", "- a\n\n", "> ", "\\&", "&#x4e00;", "<a b='c'"],
-    )
-    def test_hostile_markdown_takes_bounded_memory(self, part):
-        text = "\U0001f600 [a](http://u.test/" + part * (2**14 // len(part)) + ")]("
-        wr.parse_llms_txt(text)  # compiles what it needs
-        assert peak_bytes(wr.markdown_links, text) < 64 * len(text)
-
-    @pytest.mark.parametrize("part", ["- ", "> ", "1. ", "-    ", "\\!"])
-    def test_marks_without_end_take_little_memory(self, part):
-        wr.markdown_links(part)  # compiles what it needs
-        assert peak_bytes(wr.markdown_links, part * 2**16) < 2 * 2**20
-
-
-LLMS = """# My *site* #
+LLMS = """```
+# No
+```
+My *site*
+===
+# Second
 
 > What it
 > is.
 
 - [Before](https://a.test/)
 
-## Docs
+## Docs ##
 
 - [One](/one.md): the first, see [Two](two.md)
-- [Code](javascript:alert)
+- See [Code](javascript:alert) or
+  - [Three](<../three>)
+- [Again](/one.md): once
 
-```
-- [No](/no)
-```
-## Optional
-* [Three][r]
-* [Four](<../four>) : fourth
+[Four](/four)
+: fourth
 """
 
 
@@ -4880,44 +4811,15 @@ class TestLlmsTxt:
 
     def test_title_summary_and_sections(self):
         document = wr.parse_llms_txt(LLMS, "https://x.test/a/llms.txt")
-        assert document == wr.LlmsTxt(
-            "My *site*",
-            "What it is.",
-            [
-                wr.LlmsLink("", "Before", "https://a.test/", ""),
-                wr.LlmsLink("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
-                wr.LlmsLink("Docs", "Two", "https://x.test/a/two.md", ""),
-                wr.LlmsLink("Optional", "Four", "https://x.test/four", "fourth"),
-            ],
-        )
-        assert wr.parse_llms_txt("") == wr.LlmsTxt("", "", [])
-
-    def test_headings_may_be_underlined(self):
-        document = wr.parse_llms_txt("Site\n===\nDocs\n---\n- [A](https://x.test/a)")
-        assert document == wr.LlmsTxt(
-            "Site", "", [wr.LlmsLink("Docs", "A", "https://x.test/a", "")]
-        )
-
-    @given(
-        "text, links",
-        ("- [A](/a): see\n  [B](/b)\n- [B](/b)", [("A", "/a", "see [B](/b)"), ("B", "/b", "")]),
-        ("- See [A](/a)\n  - [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
-        ("- [A](javascript:x) or [B](/b)", [("B", "/b", "")]),
-        ("- [A](/a): one\n- [C](/a): two", [("A", "/a", "one")]),
-        ("[A](/a), [B](/b)", [("A", "/a", ", [B](/b)"), ("B", "/b", "")]),
-        ("A [A](/a).\n\nB [B](/b)", [("A", "/a", ""), ("B", "/b", "")]),
-    )
-    def test_a_url_is_given_once_and_a_note_with_the_link_that_begins_a_block(self, text, links):
-        document = wr.parse_llms_txt("## S\n\n" + text, "https://x.test/llms.txt")
-        found = [(link.title, link.url, link.note) for link in document.links]
-        assert found == [(title, "https://x.test" + path, note) for title, path, note in links]
-        assert {link.section for link in document.links} == {"S"}
-
-    def test_a_long_base_fills_no_memory(self):
-        for length in (60_000, 15_000):
-            text = "".join(f"- [a]({n})\n" for n in range(24 * 2**20 // length))
-            base = "https://x.test/" + "a" * length + "/"
-            assert peak_bytes(wr.parse_llms_txt, text, base) < 20 * 2**20
+        links = [
+            ("", "Before", "https://a.test/", ""),
+            ("Docs", "One", "https://x.test/one.md", "the first, see [Two](two.md)"),
+            ("Docs", "Two", "https://x.test/a/two.md", ""),
+            ("Docs", "Three", "https://x.test/three", ""),
+            ("Docs", "Four", "https://x.test/four", "fourth"),
+        ]
+        assert (document.title, document.summary) == ("My *site*", "What it is.")
+        assert document.links == [wr.LlmsLink(*link) for link in links]
 
 
 PAGE = """\ufeff<!doctype html><!-- <title>no</title> --><html lang="en-GB"><head data-x="a>b">
@@ -4930,7 +4832,6 @@ B </title><title>second</title>
 <link rel="alternate" type="application/rss+xml; x=y" title="News" href=feed>
 <link rel=alternate type='text/markdown' title=M href=a.md>
 <link rel=alternate type=application/json href=/no>
-<link rel="stylesheet alternate" type=text/css href=/no>
 </head><body><title>no</title><meta name=robots content=noarchive>"""
 
 
@@ -4938,8 +4839,7 @@ class TestPages:
     """R9, R6: what a page's head says, and nothing of its body."""
 
     def test_the_head(self):
-        page = wr.page_metadata(PAGE, "https://x.test/a/b")
-        assert page == wr.PageMetadata(
+        assert wr.page_metadata(PAGE, "https://x.test/a/b") == wr.PageMetadata(
             "A & B",
             'it "is" <so>',
             "https://x.test/base/page",
@@ -4948,22 +4848,17 @@ class TestPages:
             (wr.Link("News", "https://x.test/base/feed"),),
             (wr.Link("M", "https://x.test/base/a.md"),),
         )
-        assert wr.page_metadata(PAGE.encode(), "https://x.test/a/b") == page
 
     @pytest.mark.parametrize(
-        "html",
-        (
-            "<body><title>t</title>|<p><title>t</title>|</head><title>t</title>|"
-            "text<title>t</title>|<title>t|<title|<!-- ><title>t</title>|<script><title>t</title>|"
-            "<noscript><title>t</title></noscript>|<html></html ><title>t</title>"
-        ).split("|"),
+        "before",
+        "<body>|<p>|</head>|text|<title|<!-- >|<script>|<noscript>|<html></html >".split("|"),
     )
-    def test_what_is_not_in_the_head_is_ignored(self, html):
-        assert wr.page_metadata(html).title == ""
+    def test_what_is_not_in_the_head_is_ignored(self, before):
+        assert wr.page_metadata(before + "<title>t</title>").title == ""
 
     def test_a_head_is_read_however_late_it_ends(self):
-        html = "<!--><script>" + "x" * 2**20 + "</SCRIPT ><link><title>T</title>"
-        assert wr.page_metadata(html).title == "T"
+        before = "<!--><script>" + "x" * 2**20 + "</SCRIPT ><noscript><img></noscript>"
+        assert wr.page_metadata(before + "<title>T</title>").title == "T"
 
     def test_our_own_meta_replaces_the_general_one(self):
         own = "noarchive, unavailable_after: Wed, 25 Jun 2030 15:00:00 GMT, ,"
@@ -4973,81 +4868,39 @@ class TestPages:
 
     @given(
         "tag, directives, warned",
-        ("noindex", ["noindex"], "must not be indexed"),
         ("otherbot: none", [], ""),
         ("noai, otherbot: none", ["noai"], "machine learning"),
         ("none, walsh-research: nosnippet", ["nosnippet"], "no extract"),
-        ("*: max-snippet:5", ["max-snippet: 5"], ""),
-        ("unavailable_after: 25 Jun 2020 15:00:00 GMT", None, "after that date"),
         ("unavailable_after: soon", ["unavailable_after: soon"], "after that date"),
     )
     def test_the_directives_that_bind_us(self, world, tag, directives, warned):
-        url = "https://a.test/x"
-        world.web[url] = answer("<title>t</title>", content_type="text/html", x_robots_tag=tag)
-        result = world.bot(cache_dir=None).fetch(url)
-        assert directives is None or result.robots_directives == directives
+        world.web[A] = answer("<title>t</title>", content_type="text/html", x_robots_tag=tag)
+        result = world.bot(cache_dir=None).fetch(A)
+        assert result.robots_directives == directives
         assert warned in " ".join(result.warnings)
         assert bool(warned) == bool(result.warnings)
-
-    @given(
-        "html",
-        "<meta " + "".join(f"a{n:x}='b' " for n in range(3000)) + ">",
-        "<meta " + "".join(f"a{n:x}=b " for n in range(3000)) + ">",
-        "<link href=/a rel='" + "a " * 15_000 + "'>",
-        "<meta name=robots content=noai>" * 1000,
-        "<link rel=alternate type=application/rss+xml href=/a>" * 600,
-        "<title>" + "a" * 45_000,
-        ids=["attributes", "unquoted", "labels", "directives", "feeds", "title"],
-    )
-    def test_a_hostile_head_takes_little_memory(self, html):
-        found = wr.page_metadata(html, "https://x.test/")
-        assert len(found.feeds) <= 100
-        assert peak_bytes(wr.page_metadata, html, "https://x.test/") < 8 * len(html) + 2**16
 
 
 # Pages and their words.
 WORDS = [
     ("<h1>A &amp; B</h1><p>c<b>d</b> e\n f&nbsp;g</p><h2></h2>h", "# A & B\n\ncd e f g\n\nh"),
-    ("<h2><span></span><div>a</div></h2>10&nbsp;<b>km</b>", "## a\n\n10 km"),
     ("<p>a<p>b<br>c<br><br>d<div>e</div>f", "a\n\nb\nc\n\nd\n\ne\n\nf"),
     ("<ul><li>a<ol><li>b<li>c<p>d</ol><li><p>e</ul>f", "- a\n  - b\n  - c\n\n    d\n- e\n\nf"),
-    (
-        "<ul><li><div></div><a href=/a><h2>b</h2></a><li><h2></h2></ul>c",
-        "- ## [b](http://x.test/a)\n\nc",
-    ),
-    (
-        "<blockquote>a<ul><li>b</ul><blockquote>c</blockquote></blockquote>d",
-        "> a\n\n> - b\n\n> > c\n\nd",
-    ),
-    ("<dl><dt>a<dd>b<dt>c<dd><p>d</dl>", "a\nb\nc\n\nd"),
+    ("<ul><li><p></p><a href=/><h2>b</h2></a><li></li></ul>c", "- ## [b](http://x.test/)\n\nc"),
+    ("<blockquote>a<ul><li>b</ul><blockquote>c</blockquote>d", "> a\n\n> - b\n\n> > c\n\n> d"),
     ("<pre>\n<b>a</b>  |\r\n  b<br><br>c\n</code>\n</pre>d", "```\na  |\n  b\n\nc\n```\n\nd"),
-    (
-        "<ul><li>a<pre><div>b</div><div>c <a href=/>d</a></div></pre>e",
-        "- a\n  ```\n  b\n  c d\n  ```\n  e",
-    ),
+    ("<ul><li>a<pre><div>b</div>c <a href=/>d</a></pre>e", "- a\n  ```\n  b\n  c d\n  ```\n  e"),
     ("<div><pre hidden>a</pre><pre>b</div>c</pre>d", "```\nb\n```\n\nc\n\nd"),
     ("<table><tr><th>a<th>b<th><tr><td> <td>d\ne<br>f<p>g</table>h", "| a | b |\n| | d e f g\n\nh"),
     ("<table><tr><td><h2>a</h2><p>b<p>c<td>d</table>", "## a\n\nb\n\nc\nd"),
     ("<table><tr><td>a<td><table><tr><td>b<td>c</table>d</table>", "a\n\n| b | c\n\nd"),
-    (
-        "<a href=/a><b>a</b> b </a>c<a href='//u.test/_(b c)'>d</a>",
-        "[a b](http://x.test/a) c[d](http://u.test/_%28b%20c%29)",
-    ),
+    ("<a href='/_(b c)'><b>a</b> b </a>c", "[a b](http://x.test/_%28b%20c%29) c"),
     ("<a href=/a><img src=b><h3>c</h3><p>d</a>e", "### [c](http://x.test/a)\n\nde"),
-    (
-        "<base href=/b/><base href=c/><a href=d>e</a> <a href=f></a><a href=mailto:a@b>g</a>",
-        "[e](http://x.test/b/c/d) g",
-    ),
+    ("<base href=/b/><base href=c/><a href=d>e</a> <a href=f></a>", "[e](http://x.test/b/c/d)"),
     ("<a href='javascript:a()'>a</a> <h2>b<a href='#c'>[1]</a></h2>", "a\n\n## b[1]"),
-    ("<p>a<img alt='b &quot;c&quot;'><img alt='&lt;d>'><img>", 'ab "c"<d>'),
-    (
-        "a<script>'<p>'</script ><style>b</style><svg><title>c</title>d</svg><noscript>e</noscript>f",
-        "af",
-    ),
-    (
-        "<template>a</template><p title='a hidden > b'>c<span hidden>d<span>e</span>f</span>g<svg/>h",
-        "cgh",
-    ),
+    ("<p>a<img alt='&quot;b&quot; &lt;c>'><img>", 'a"b" <c>'),
+    ("a<script>'<p>'</script ><svg><title>c</title>d</svg><noscript>e</noscript>f", "af"),
+    ("<p title='a hidden > b'>c<span hidden>d<span>e</span>f</span>g<svg/>h", "cgh"),
     ("<ul><li hidden>a<li>b<li hidden='x'>c</ul><input hidden>d", "- b\n\nd"),
     ("<div><nav>a<ul><li>b</div>c<header>d</header><form>e</form>f<!-- g > --><!h><?i>", "c\n\nf"),
     ("<nav>a</nav><main>b<nav>c</nav><header>d</header></main><article>e</article>", "b\n\nd"),
@@ -5055,12 +4908,9 @@ WORDS = [
     ("a<article><header>b</header></article><article>c</article><footer>d", "a\n\nb\n\nc"),
     ("<body><form><p>a</form><nav>b</nav>", "a"),
     ("<main>a</main><main>b</main>", "a\n\nb"),
-    ("<p>a<main><nav>b</nav><p>c</p>d</main>e", "c\n\nd"),
     ("<main><nav>a</nav></main>b", "b"),
     (f"<p>{'a ' * 499}&amp;b", "a " * 499 + "&b"),
     ("a < b &amp;lt; &copy &#x110000; <a", "a < b &lt; © \ufffd"),
-    ("<script>a", ""),
-    ("", ""),
 ]
 
 
@@ -5070,21 +4920,6 @@ class TestPageText:
     @pytest.mark.parametrize("html, text", WORDS)
     def test_words(self, html, text):
         assert wr.page_text(html, "http://x.test/") == text
-
-    def test_without_a_base_a_relative_link_is_words(self):
-        assert wr.page_text("<a href=a>b</a> <a href=http://u.test>c</a>") == "b [c](http://u.test)"
-
-    def test_its_links_are_those_of_the_page(self):
-        html = "<p>" + " ".join(f"<a href='{U}{n}(('>[{n}]</a>" for n in range(20))
-        links = [(f"[{n}]", f"{U}{n}%28%28") for n in range(20)]
-        assert links_of(wr.page_text(html)) == links
-
-    @pytest.mark.parametrize("part", ["<p>a", "<a href=a>b</a>", "<ul><li>", "<b hidden>"])
-    def test_a_hostile_page_takes_little_memory(self, part):
-        html = part * (2**17 // len(part))
-        base = "http://x.test/" + "a" * 3000 + "/"
-        wr.page_text("<main><a href=a>b", base)  # compiles what it needs
-        assert peak_bytes(wr.page_text, html, base) < 6 * 2**20
 
 
 def rss(*items):
@@ -5102,133 +4937,80 @@ def only(feed):
     return feed.items[0]
 
 
-RSS_20 = b"""<?xml version="1.0"?><rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom">
-<channel><atom:link rel="self" href="http://l.test/rss"/>
+RSS_20 = b"""<?xml version="1.0"?><!-- <rss> -->
+<!DOCTYPE rss PUBLIC "-//Netscape//DTD RSS 0.91//EN" "http://n.test/0.91.dtd" [<!ELEMENT a ANY>]>
+<rss version="2.0"><channel><atom:link rel="self" href="http://l.test/rss"/>
 <image><title>Picture</title><link>http://img.test/</link></image>
-<x:more><item><title>Leak</title></item></x:more>
-<textInput><title>Search</title><link>http://search.test/</link></textInput>
-<title>Liftoff</title><link>http://l.test/</link>
-<item><source url="http://o.test/">Elsewhere</source><media:content url="http://m.test/1">
-<media:title>Leak</media:title><title>Leak</title></media:content><media:title>Leak</media:title>
-<title>Star City</title><link>http://l.test/star.asp</link><description>x</description>
+<x:more><item><title>Leak</title></item></x:more><title>O&nbsp;&eacute;</title>
+<link>http://l.test/</link><item><source url="http://o.test/">Elsewhere</source>
+<media:content><media:title>Leak</media:title><title>Leak</title></media:content>
+<title>City</title><link>http://l.test/city</link><description>x</description>
 <pubDate>Tue, 03 Jun 2003 09:39:21 GMT</pubDate><guid>http://l.test/573</guid></item>
 <item><title><![CDATA[A & B]]></title><guid>http://l.test/2</guid></item>
-<item><title>Caf&#233; &amp; t</title><link>3</link><guid isPermaLink="false">abc</guid>
-<dc:date>2003-05-27</dc:date></item></channel></rss>"""
+<item><link>3</link><guid isPermaLink="false">abc</guid></item></channel></rss>"""
 
-RSS_10 = b"""<?xml version="1.0" encoding="iso-8859-1"?>
-<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="http://purl.org/rss/1.0/">
-<channel rdf:about="http://x.test/rss"><title>XML.com</title><link>http://x.test/</link>
-<items><rdf:Seq><rdf:li resource="http://x.test/1"/></rdf:Seq></items></channel>
+RSS_10 = b"""<?xml version="1.0" encoding="iso-8859-1"?><rdf:RDF>
+<channel rdf:about="http://x.test/rss"><title>X</title><link>http://x.test/</link></channel>
 <image rdf:about="http://x.test/i"><title>Leak</title><link>http://i.test/</link></image>
-<item rdf:about="http://x.test/1"><title>\xe9t\xe9</title><link>http://x.test/1.html</link>
-<dc:date>2002-09-12T10:00:00+02:00</dc:date></item></rdf:RDF>"""
+<item rdf:about="http://x.test/1"><title>\xe9t\xe9</title>
+<pubDate>soon</pubDate><dc:date>2002</dc:date></item></rdf:RDF>"""
 
-RSS_091 = b"""<?xml version="1.0"?><!-- <rss> -->
-<!DOCTYPE rss PUBLIC "-//Netscape//DTD RSS 0.91//EN" "http://n.test/rss-0.91.dtd" 
-[<!ELEMENT a ANY>]>
-<rss version="0.91"><channel><title>O&nbsp;&eacute;</title><link>http://o.t/</link>
-<item><title>1</title><link>http://o.test/1</link></item></channel></rss>"""
-
-ATOM_10 = b"""<feed xmlns="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/">
-<title type="text">dive &lt;b&gt; in</title><id>tag:a.test,2003:3</id>
-<link rel="self" href="/feed.atom"/><link href="/"/>
-<entry><title>Draft</title><link rel="enclosure" href="http://a.test/x.mp3"/>
-<link rel="self" href="/self"/>
-<link rel="alternate" type="text/html" href="2005/atom"/><id>tag:a.test,1</id>
-<updated>2005-07-31T12:29:29Z</updated><published>2003-12-13T08:29:29-04:00</published>
-<source><title>Leak</title><id>leak</id><link href="http://leak.test/"/></source></entry>
-<entry xml:base="sub/"><title type="xhtml"><div>Less: <em>x</em> &lt; y</div></title>
-<link href="two"/><id>urn:2</id><updated>2003-11-09T17:23:02.25+01:00</updated></entry>
-<entry><title>No link</title><id>http://a.test/id3</id><updated>soon</updated></entry></feed>"""
-
-ATOM_03 = b"""<feed version="0.3" xmlns="http://purl.org/atom/ns#"><title>Zero three</title>
-<link rel="alternate" type="text/html" href="http://z.test/"/>
-<entry><title mode="escaped" type="text/html">Q&amp;amp;A</title><id>tag:z.test,1</id>
-<link rel="alternate" type="text/html" href="http://z.test/1"/>
-<issued>2003-12-13T08:29:29-04:00</issued><modified>2004-12-13T18:30:02Z</modified></entry>
-</feed>"""
-
-PREFIXED = b"""<x:feed xmlns:x="http://www.w3.org/2005/Atom"><x:title>P</x:title><x:entry>
-<x:title>E</x:title><x:link href="http://p.test/1"/><x:id>urn:1</x:id></x:entry></x:feed>"""
+ATOM = b"""<x:feed xmlns:x="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/">
+<x:title type="text">dive &lt;b&gt; in</x:title><x:id>tag:a.test,2003:3</x:id>
+<x:link rel="self" href="/feed.atom"/><x:link href="/"/>
+<x:entry><x:title>Draft</x:title><x:link rel="enclosure" href="http://a.test/x.mp3"/>
+<x:link rel="self" href="/self"/><x:link rel="alternate" href="2005/atom"/><x:id>tag:a.test,1</x:id>
+<x:updated>2005-07-31T12:29:29Z</x:updated><x:published>2003-12-13T08:29:29-04:00</x:published>
+<x:source><x:title>Leak</x:title><x:id>leak</x:id><x:link href="/leak"/></x:source></x:entry>
+<x:entry xml:base="sub/"><x:title type="xhtml"><div>Less: <em>x</em> &lt; y</div></x:title>
+<x:link href="two"/><x:id>http://a.test/id2</x:id></x:entry></x:feed>"""
 
 JSON_FEED = rb"""{"version": "https://jsonfeed.org/version/1.1", "title": "J",
 "home_page_url": "http://j.test/", "items": [
-{"id": 7, "url": "http://j.test/7", "title": "7 & <i>", "date_published": "2020-08-07"},
-{"id": "http://j.test/8", "date_modified": "2020-08-07T11:44:36-05:00"},
-{"id": 2.5, "external_url": "/nine", "title": null, "url": ["/"]},
-{"title": "\ud800\u001b[2J"}, "no item"]}"""
+{"id": 7.5, "url": "/7", "title": "7 & <i>", "date_published": "2020-08-07", "x": 1},
+{"external_url": "/nine", "title": null, "url": ["/"]}, {"title": "\ud800\u001b[2J"}, "none"]}"""
 
-FEEDS = {
-    "RSS 2.0": (
-        RSS_20,
-        ("rss", "Liftoff", "http://l.test/"),
-        [
-            ("Star City", "http://l.test/star.asp", "http://l.test/573", "2003-06-03T09:39:21Z"),
-            ("A & B", "http://l.test/2", "http://l.test/2", ""),
-            ("Caf\u00e9 & t", "http://base.test/3", "abc", "2003-05-27T00:00:00Z"),
-        ],
-    ),
-    "RSS 1.0": (
-        RSS_10,
-        ("rss", "XML.com", "http://x.test/"),
-        [("\u00e9t\u00e9", "http://x.test/1.html", "http://x.test/1", "2002-09-12T08:00:00Z")],
-    ),
-    "RSS 0.91": (RSS_091, ("rss", "O \u00e9", "http://o.t/"), [("1", "http://o.test/1", "", "")]),
-    "Atom 1.0": (
-        ATOM_10,
-        ("atom", "dive <b> in", "http://a.test/"),
-        [
-            ("Draft", "http://a.test/blog/2005/atom", "tag:a.test,1", "2003-12-13T12:29:29Z"),
-            ("Less: x < y", "http://a.test/blog/sub/two", "urn:2", "2003-11-09T16:23:02Z"),
-            ("No link", "http://a.test/id3", "http://a.test/id3", ""),
-        ],
-    ),
-    "Atom 0.3": (
-        ATOM_03,
-        ("atom", "Zero three", "http://z.test/"),
-        [("Q&A", "http://z.test/1", "tag:z.test,1", "2003-12-13T12:29:29Z")],
-    ),
-    "Atom with a prefix": (PREFIXED, ("atom", "P", ""), [("E", "http://p.test/1", "urn:1", "")]),
-    "JSON Feed": (
-        JSON_FEED,
-        ("json", "J", "http://j.test/"),
-        [
-            ("7 & <i>", "http://j.test/7", "7", "2020-08-07T00:00:00Z"),
-            ("", "http://j.test/8", "http://j.test/8", "2020-08-07T16:44:36Z"),
-            ("", "http://base.test/nine", "2.5", ""),
-            ("? [2J", "", "", ""),
-        ],
-    ),
-}
+RSS_ITEMS = [
+    ("City", "http://l.test/city", "http://l.test/573", "2003-06-03T09:39:21Z"),
+    ("A & B", "http://l.test/2", "http://l.test/2", ""),
+    ("", "http://base.test/3", "abc", ""),
+]
+RSS_10_ITEM = ("\u00e9t\u00e9", "http://x.test/1", "http://x.test/1", "2002-01-01T00:00:00Z")
+ATOM_ITEMS = [
+    ("Draft", "http://a.test/blog/2005/atom", "tag:a.test,1", "2003-12-13T12:29:29Z"),
+    ("Less: x < y", "http://a.test/blog/sub/two", "http://a.test/id2", ""),
+]
+JSON_ITEMS = [
+    ("7 & <i>", "http://base.test/7", "7.5", "2020-08-07T00:00:00Z"),
+    ("", "http://base.test/nine", "", ""),
+    ("? [2J", "", "", ""),
+]
+FEEDS = [
+    (RSS_20, ("rss", "O \u00e9", "http://l.test/"), RSS_ITEMS),
+    (RSS_10, ("rss", "X", "http://x.test/"), [RSS_10_ITEM]),
+    (ATOM, ("atom", "dive <b> in", "http://a.test/"), ATOM_ITEMS),
+    (JSON_FEED, ("json", "J", "http://j.test/"), JSON_ITEMS),
+]
+each_feed = given("body, head, items", *FEEDS, ids=["RSS 2.0", "RSS 1.0", "Atom", "JSON Feed"])
 
 DATES = {
     "Thu, 01 Jan 2004 19:48:21 GMT": "2004-01-01T19:48:21Z",
-    "Thu, 1 Jan 04 19:48 +0100": "2004-01-01T18:48:00Z",
+    "1 Jan 04 19:48 +0100": "2004-01-01T18:48:00Z",
     "01 jan 1999 19:48:21 EST": "1999-01-02T00:48:21Z",
     "Thu, 01 Jan 2004": "2004-01-01T00:00:00Z",
     "Thu, 01 Jan 2004 19:48:21 GMT+0200": "2004-01-01T17:48:21Z",
     "Thu, 01 Jan 2004 19:48:21 -0530 (PST)": "2004-01-02T01:18:21Z",
-    "Thu, 01 Jan 2004 19:48:21 XYZ": "2004-01-01T19:48:21Z",
-    "Thu Jan  1 19:48:21 2004": "2004-01-01T19:48:21Z",
-    "2003-12-31T10:14:55-08:00": "2003-12-31T18:14:55Z",
-    "2003-12-31T10:14:55.5123Z": "2003-12-31T10:14:55Z",
-    "2003-12-31 10:14": "2003-12-31T10:14:00Z",
-    "2003-12-31T10:14:55+0130": "2003-12-31T08:44:55Z",
-    "2003": "2003-01-01T00:00:00Z",
+    "2003-12-31T10:14:55.5123-08:00": "2003-12-31T18:14:55Z",
     "2003-12": "2003-12-01T00:00:00Z",
     "20031231": "2003-12-31T00:00:00Z",
-    "2003-12-31Z": "2003-12-31T00:00:00Z",
+    **dict.fromkeys(
+        "|yesterday|2003-02-30|30 Feb 2004 10:00:00 GMT|1 Foo 2004|Thu, 01 Jan 2004 25:00:00 GMT|"
+        "0001-01-01T00:00:00+10:00|\u0662\u0660\u0660\u0664-01-01|2004-01-01T24:00:00Z".split("|"),
+        "",
+    ),
 }
-NO_DATES_AT_ALL = (
-    "|yesterday|2003-02-30|30 Feb 2004 10:00:00 GMT|32 Jan 2004|1 Foo 2004|"
-    "Thu, 01 Jan 2004 25:00:00 GMT|0001-01-01T00:00:00+10:00|0000-01-01|2004-13-01|2004-00-01|"
-    "\u0662\u0660\u0660\u0664-01-01|12:00|9999999999|2004-01-01T24:00:00Z|"
-    "2004-01-01T25:00:00Z"
-)
-DATES |= dict.fromkeys(NO_DATES_AT_ALL.split("|"), "")
 
-JAPANESE, LATIN = "\u65e5\u672c\u8a9e", "d\u00e9j\u00e0 \u2014"
+JAPANESE = "\u65e5\u672c\u8a9e"
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
 LAUGHS = f'<!-- ]> --><!ENTITY l0 "ha"><!ENTITY q "]>">{LAUGHS}'
 LAUGHING = f'<!DOCTYPE rss [{LAUGHS}<!ENTITY file SYSTEM "file:///etc/passwd">]>'
@@ -5237,17 +5019,15 @@ LAUGHING = f'<!DOCTYPE rss [{LAUGHS}<!ENTITY file SYSTEM "file:///etc/passwd">]>
 class TestFeeds:
     """R9.1: RSS, Atom and JSON feeds give titles, links, ids and dates, never articles."""
 
-    @pytest.mark.parametrize("case", FEEDS.values(), ids=FEEDS)
-    def test_every_kind(self, case):
-        body, head, items = case
+    @each_feed
+    def test_every_kind(self, body, head, items):
         feed = wr.parse_feed(body, "", "http://base.test/feed")
         assert feed == wr.Feed(*head, [wr.FeedItem(*item) for item in items], "")
 
-    @pytest.mark.parametrize("case", FEEDS.values(), ids=FEEDS)
-    def test_one_that_breaks_gives_the_items_before_the_break(self, case):
-        body, head, items = case
+    @each_feed
+    def test_one_that_breaks_gives_the_items_before_the_break(self, body, head, items):
         most = 0
-        for cut in range(len(body.rstrip()) - 2, 0, -23):
+        for cut in range(len(body) - 2, 0, -23):
             try:
                 feed = wr.parse_feed(body[:cut], "", "http://base.test/feed")
             except ValueError:
@@ -5258,43 +5038,29 @@ class TestFeeds:
         assert most == (0 if head[0] == "json" else len(items))
 
     @given(
-        "title, codec, label, header",
-        (JAPANESE, "utf-8", None, ""),
-        (JAPANESE, "utf-8-sig", "iso-8859-1", "text/xml; charset=iso-8859-1"),
-        (JAPANESE, "utf-16", "utf-16", ""),
-        (JAPANESE, "shift_jis", "Shift_JIS", ""),
-        (JAPANESE, "euc-jp", None, "text/xml; charset=EUC-JP"),
-        (JAPANESE, "gb18030", "gb2312", ""),
-        (JAPANESE, "utf-8", "zlib", ""),
-        (JAPANESE, "utf-8", "punycode", "text/xml; charset=nonsense"),
-        (LATIN, "cp1252", "iso-8859-1", ""),
+        "codec, label, header",
+        ("utf-8-sig", "iso-8859-1", "text/xml; charset=iso-8859-1"),
+        ("utf-16", "utf-16", ""),
+        ("shift_jis", "Shift_JIS", ""),
+        ("euc-jp", "utf-8", "text/xml; charset=EUC-JP"),
     )
-    def test_it_is_read_in_its_encoding(self, title, codec, label, header):
-        declaration = "" if label is None else f"<?xml version='1.0' encoding='{label}'?>"
-        body = (declaration + rss(f"<title>{title}</title>")).encode(codec)
-        assert only(wr.parse_feed(body, header)).title == title
+    def test_it_is_read_in_its_encoding(self, codec, label, header):
+        feed = f"<?xml version='1.0' encoding='{label}'?>" + rss(f"<title>{JAPANESE}</title>")
+        assert only(wr.parse_feed(feed.encode(codec), header)).title == JAPANESE
 
-    def test_torn_characters_cost_themselves_alone(self):
-        body = rss(f"<title>{JAPANESE} x</title>").encode().replace(b" x", b" \xe6x")
-        assert only(wr.parse_feed(body)).title == JAPANESE + " \ufffdx"
-        cut = body.replace(b" \xe6x", b"")[:-9] + b"\xe6\x97"
-        assert wr.parse_feed(cut).items[0].title == JAPANESE
+    def test_a_torn_character_costs_itself_alone(self):
+        feed = rss(f"<title>{JAPANESE} x</title>").encode().replace(b" x", b" \xe6x")
+        assert only(wr.parse_feed(feed)).title == JAPANESE + " \ufffdx"
 
     @given(
         "found, wanted",
-        ("a &lt;b&gt;bold&lt;/b&gt; move", "a bold move"),
-        ("a <b>c</b> d", "a c d"),
-        ("a&lt;br/&gt;b", "a b"),
+        ("a &lt;b&gt;bold&lt;/b&gt; <i>m</i>&lt;br/&gt;n", "a bold m n"),
         ("AT&T, AT&amp;T, AT&amp;amp;T", "AT&T, AT&T, AT&T"),
-        ("<![CDATA[x &#8217; & y &eacute;]]>", "x \u2019 & y \u00e9"),
-        ("List&lt;String&gt; in Java", "List<String> in Java"),
-        ("1 < 2 <3", "1 < 2 <3"),
-        ("one<![CDATA[ two]]> thr&#101;e", "one two three"),
-        ("\n  two\n   lines ", "two lines"),
+        ("List&lt;String&gt; 1 < 2 <3", "List<String> 1 < 2 <3"),
+        ("a<![CDATA[ &#8217; & ]]>\n  &#101;", "a \u2019 & e"),
         ("x&nbsp;y &hellip; &unknown;", "x y \u2026 &unknown;"),
         ("<![CDATA[&#" + "9" * 6000 + ";]]>", "\ufffd"),
-        ("a\x08b\x0c x&#8;y&#12;&#0;\uffff", "ab xy\ufffd"),
-        ("ESC &amp;#27;[2J", "ESC [2J"),
+        ("a\x08b\x0c x&#8;y&#12;&#0;\uffff &amp;#27;[2J", "ab xy\ufffd [2J"),
         ("t" * 100_000, "t" * 4096),
     )
     def test_a_title_becomes_text_and_slips_are_mended(self, found, wanted):
@@ -5305,100 +5071,50 @@ class TestFeeds:
         "found, wanted",
         ("<title>AT&amp;amp;T &lt;b&gt;</title>", "AT&amp;T <b>"),
         ("<title type='html'>a &lt;b&gt;b&lt;/b&gt; &amp;lt;c&amp;gt;</title>", "a b <c>"),
-        ("<title type='xhtml'><div>a <b>b</b> &lt;c></div></title>", "a b <c>"),
-        ("<dc:title>dc</dc:title>", "dc"),
-        ("<media:title>no</media:title><title>yes</title>", "yes"),
     )
     def test_an_atom_title_is_read_by_its_type(self, found, wanted):
         assert only(wr.parse_feed(atom(found))).title == wanted
 
     @given(
-        "fields, wanted",
+        "fields, path",
         ('<link rel="self" href="/s"/><link rel="related" href="/r"/><link href="/a"/>', "/a"),
-        ('<link rel="via" href="/v"/><link rel="related" href="/r"/>', "/r"),
-        ('<link rel="enclosure" href="/e"/>', None),
-        ('<link href="/first"/><link href="/second"/>', "/first"),
         ('<link rel=" ALTERNATE " href="/a"/><link href="/b"/>', "/a"),
         ('<link rel="self" href="/s"/><id>http://h.test/id</id>', "/id"),
         ('<link href="  a/../b  "/>', "/b"),
-        ("<link>text</link>", "/text"),
-        ("<guid>http://h.test/g</guid>", "/g"),
         ("<guid isPermaLink='false'>http://h.test/g</guid>", None),
         ("<guid>12345</guid>", None),
-        ("<guid>http://h.test/g</guid><link>/l</link>", "/l"),
         (f"<link>{'x' * 5000}</link>", None),
     )
-    def test_the_link_is_chosen_and_resolved(self, fields, wanted):
+    def test_the_link_is_chosen_and_resolved(self, fields, path):
         found = only(wr.parse_feed(atom("<title>t</title>" + fields), "", "http://h.test/feed"))
-        assert found.url == ("" if wanted is None else "http://h.test" + wanted)
+        assert found.url == ("" if path is None else "http://h.test" + path)
 
     @pytest.mark.parametrize("found", DATES)
     def test_dates_become_iso_8601_in_utc(self, found):
         item = only(wr.parse_feed(rss(f"<title>t</title><pubDate> {found}\n</pubDate>")))
         assert item.published == DATES[found]
 
-    def test_the_date_is_the_first_that_can_be_read(self):
-        dates = "<updated>2004</updated><published>{}</published>"
-        for published, wanted in (("soon", "2004"), ("2003", "2003")):
-            item = only(wr.parse_feed(atom(dates.format(published))))
-            assert item.published == f"{wanted}-01-01T00:00:00Z"
-
-    def test_entities_of_a_dtd_are_never_expanded(self):
+    def test_entities_of_a_dtd_are_never_expanded_and_its_lines_count(self):
         item = "<title>&l11;&file;x</title><link>/&l11;</link>"
-        feed = wr.parse_feed(LAUGHING + rss(item))
-        assert only(feed) == ("&l11;&file;x", "/&l11;", "", "")
-
-    @given(
-        "body",
-        *(
-            b"|   |hello|<|<html><body/></html>|<!DOCTYPE html><html></html>|<urlset/>|{}|[]|"
-            b'{"version": 1}|\x00\x00\x00\x00|\x1f\x8b\x08|'
-            b'{"version": "https://jsonfeed.org/version/1"|<!DOCTYPE rss [|{"a":"\xff"}|'
-            b'{"version": NaN}'
-        ).split(b"|"),
-        b"{" * 20_000,
-        b'{"version":"https://jsonfeed.org/version/1","items":' + b"[" * 20_000,
-    )
-    def test_what_is_no_feed_is_a_value_error_of_one_line(self, body):
-        with pytest.raises(ValueError) as caught:
-            wr.parse_feed(body)
-        assert type(caught.value) is ValueError and str(caught.value).isprintable()
-
-    def test_the_position_counts_the_lines_of_the_document(self):
-        body = "<?xml version='1.0'?>\n<!DOCTYPE rss [\n]>\n<rss>\n</channel>"
-        assert "line 5" in wr.parse_feed(body).warning
+        assert only(wr.parse_feed(LAUGHING + rss(item))) == ("&l11;&file;x", "/&l11;", "", "")
+        feed = wr.parse_feed("<?xml version='1.0'?>\n<!DOCTYPE rss [\n]>\n<rss>\n</channel>")
+        assert "line 5" in feed.warning
 
     @given(
         "rest",
         "<a>" * 300,
         "".join(f"<a{n}/>" for n in range(9000)),
         f"<a b='{'c' * 400_000}'/>" + "<d/>" * 10_000,
-        "<item/>" * FEW,
-        ids=["depth", "names", "a tag", "empty items"],
+        "<item/>" * 500,
+        "<d/>" * 60_000,
+        ids=["depth", "names", "a tag", "empty items", "elements"],
     )
-    def test_a_feed_beyond_a_bound_keeps_what_came_before(self, few_are_listed, rest):
+    def test_a_feed_beyond_a_bound_keeps_what_came_before(self, monkeypatch, rest):
+        monkeypatch.setattr(wr, "MAX_XML_COUNTS", (60_000, *wr.MAX_XML_COUNTS[1:]))
+        monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", 500)
         head = "<rss><channel><item><title>first</title></item>"
         feed = wr.parse_feed(f"{head}{rest}</channel></rss>")
         assert [item.title for item in feed.items] == ["first"] and feed.warning
-
-    @pytest.mark.parametrize(
-        "part", ["<a>", "<item><guid>1</guid></item>", "<item/>", "a=''", "&", "a<b/>", "<![CDATA["]
-    )
-    @pytest.mark.parametrize("prefix", ["<rss><channel>", "<rss><channel><item><title>", "<rss "])
-    def test_hostile_feeds_take_bounded_memory(self, prefix, part):
-        body = (prefix + "\U0001f600" + part * (2**12 // len(part))).encode()
-        assert peak_bytes(wr.parse_feed, body) < 144 * len(body)
-
-    @given(
-        "head, part",
-        ("<rss><channel><item><title>", "<b>b</b>"),
-        ("<rss><channel>", "<item><title>some title</title><link>/a</link></item>"),
-        ('{"version":"https://jsonfeed.org/version/1.1","x":"', "some words "),
-        ('{"version":"https://jsonfeed.org/version/1.1","items":[', '{"id":"1","url":"/1"},'),
-    )
-    def test_one_wide_letter_makes_no_second_wide_text(self, head, part):
-        body = (head + "\U0001f600" + part * (2**16 // len(part))).encode()
-        assert peak_bytes(wr.parse_feed, body) < 9 * len(body)
 
     def test_json_of_too_many_values_is_refused_before_it_takes_memory(self):
         body = b'{"version":"https://jsonfeed.org/version/1.1","x":[' + b"1e9," * 50_000 + b"1]}"
@@ -5406,16 +5122,14 @@ class TestFeeds:
         with pytest.raises(ValueError, match="50001 values, want at most 50000"):
             wr.parse_feed(body)
 
-    def test_a_thousand_predefined_references_are_no_slips(self):
+    def test_thousands_of_predefined_references_are_no_slips(self):
         words = "&lt;p&gt;&amp;&quot;&apos;" * 5000
-        first = f"<title>t</title><description>{words}</description>"
-        feed = wr.parse_feed(rss(first, "<title>&nbsp;b</title>"))
-        assert [item.title for item in feed.items] == ["t", "b"] and not feed.warning
+        feed = wr.parse_feed(rss(f"<description>{words}</description>", "<title>&nbsp;b</title>"))
+        assert only(feed).title == "b"
 
     def test_a_base_that_grows_each_link_fills_no_memory(self):
-        entries = ["<link href='x'/>"] * 4500
-        body = atom(*entries).replace("<feed", f"<feed xml:base='http://h.test/{'a' * 4000}/'", 1)
-        feed = wr.parse_feed(body)
+        head = f"<feed xml:base='http://h.test/{'a' * 4000}/'>"
+        feed = wr.parse_feed(head + "<entry><link href='x'/></entry>" * 4500)
         assert "entries" in feed.warning
         assert sum(len(item.url) for item in feed.items) < 18 * 2**20
 
@@ -5440,224 +5154,147 @@ class TestSitemaps:
 
     @given(
         "body, kind, entries",
-        (URLSET, "urlset", TWO),
-        (URLSET.decode(), "urlset", TWO),
-        (b"\xef\xbb\xbf \n" + URLSET, "urlset", TWO),
-        (gzip.compress(URLSET), "urlset", TWO),
+        (URLSET.decode().replace("UTF-8", "utf-16"), "urlset", TWO),  # it was
         (HALVES, "urlset", TWO),
-        (URLSET.replace(b"sitemaps.org", b"elsewhere.test"), "urlset", TWO),
         (INDEX, "index", [("http://b.test/a.gz", None)]),
         (LAUGHING + HOME, "urlset", [("http://b.test/", None)]),
-        (b"<!DOCTYPE a [<!ENTITY a 'b'>]>" + INDEX, "index", [("http://b.test/a.gz", None)]),
         (LINES, "text", THREE),
-        (LINES.encode("utf-8-sig"), "text", THREE),
-        (LINES.encode("utf-16"), "text", THREE),
-        (gzip.compress(LINES.encode()), "text", THREE),
+        (gzip.compress(LINES.encode("utf-8-sig")), "text", THREE),
+        ids=range(6),
     )
     def test_it_lists_its_entries(self, body, kind, entries):
         found = wr.parse_sitemap(body, "http://b.test/sitemap.xml")
         assert found == wr.Sitemap(kind, [wr.SitemapEntry(*entry) for entry in entries], "")
 
-    @pytest.mark.parametrize(
+    @given(
         "body",
-        [b"", b"hello", b"<html/>", b"<rss/>", b"<", b"\x1f\x8bno", gzip.compress(b"x"), b"{}"],
+        *b'|hello|<|<html/>|<!DOCTYPE a [|{}|[]|\0\0\0\0|\x1f\x8bno|{"a":"\xff"}|<a'.split(b"|"),
+        b'{"version":"https://jsonfeed.org/version/1","items":' + b"[" * 20_000,
+        ids=range(12),
     )
-    def test_what_is_no_sitemap_is_a_value_error_of_one_line(self, body):
+    @pytest.mark.parametrize("parse", [wr.parse_feed, wr.parse_sitemap])
+    def test_what_is_neither_is_a_value_error_of_one_line(self, parse, body):
         with pytest.raises(ValueError) as caught:
-            wr.parse_sitemap(body)
+            parse(body)
         assert type(caught.value) is ValueError and str(caught.value).isprintable()
 
-    @pytest.mark.parametrize("cut", [-60, -20, -3])
+    @given("parse, body", (wr.parse_feed, URLSET), (wr.parse_sitemap, RSS_20), ids=["feed", "map"])
+    def test_a_sitemap_is_no_feed_and_a_feed_no_sitemap(self, parse, body):
+        with pytest.raises(ValueError, match="want "):
+            parse(body)
+
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-    def test_one_that_breaks_gives_the_entries_before(self, pack, cut):
+    def test_one_that_breaks_gives_the_entries_before(self, pack):
         urls = b"".join(b"<url><loc>http://s.test/%d</loc></url>" % n for n in range(1000))
-        found = wr.parse_sitemap(pack(b"<urlset>" + urls + b"</urlset>")[:cut])
-        assert found.entries[0].url == "http://s.test/0" and found.warning
+        body = pack(b"<urlset>" + urls + b"</urlset>")
+        for cut in (-60, -20, -3):
+            found = wr.parse_sitemap(body[:cut])
+            assert found.entries[0].url == "http://s.test/0" and found.warning
 
-    def test_a_text_is_no_longer_in_the_encoding_that_it_declares(self):
-        text = "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\u65e5</loc></url></urlset>"
-        (entry,) = wr.parse_sitemap(text, "http://s.test/").entries
-        assert entry.url == "http://s.test/\u65e5"
-
-    def test_lines_end_where_two_pieces_meet(self):
+    @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+    def test_lines_end_where_two_pieces_meet(self, end):
         line = "http://s.test/" + "a" * 49
-        for end in ("\n", "\r\n", "\r"):
-            for before in range(3):
-                body = ("#" * before + "\n" + end.join([line] * 1000)).encode()
-                assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 1000
+        for before in range(3):
+            body = ("#" * before + "\n" + end.join([line] * 1000)).encode()
+            assert [entry.url for entry in wr.parse_sitemap(body).entries] == [line] * 1000
 
-    def test_50000_entries_are_read_and_no_more(self, few_are_listed):
-        found = wr.parse_sitemap("http://s.test/\n" * FEW)
-        assert len(found.entries) == FEW and found.warning == ""
-        entry = "<url><loc>http://s.test/</loc></url>"
-        found = wr.parse_sitemap(f"<urlset>{entry * (FEW + 1)}</urlset>")
-        assert len(found.entries) == FEW and f"{FEW} entries" in found.warning
+    def test_50000_urls_of_150_characters_are_listed_and_no_more(self):
+        found = wr.parse_sitemap(("https://a.test/" + "a" * 135 + "\n") * 50_001)
+        assert len(found.entries) == 50_000 and "50000 entries" in found.warning
 
-    @given(
-        "head, more, times",
-        (b"<urlset><url><loc>http://s.test/</loc></url><url><loc>", b"a" * 2**20, 51),
-        (b"http://s.test/\n", b"a\n" * 10_000, 6),
-    )
-    def test_a_gzip_bomb_is_cut_and_stays_small(self, head, more, times):
-        bomb = gzip.compress(head) + gzip.compress(more) * times
-        found, _, peak = traced(wr.parse_sitemap, bomb)
+    def test_a_gzip_bomb_is_cut_and_stays_small(self):
+        bomb = gzip.compress(b"<urlset><url><loc>http://s.test/</loc></url>")
+        found, _, peak = traced(wr.parse_sitemap, bomb + gzip.compress(b" " * 2**20) * 51)
         assert found.entries[0].url == "http://s.test/" and "cut" in found.warning
         assert peak < 8 * 2**20
 
-    def test_elements_without_end_are_cut(self, monkeypatch):
-        monkeypatch.setattr(wr, "MAX_XML_COUNTS", (1000, *wr.MAX_XML_COUNTS[1:]))
-        found = wr.parse_sitemap(f"<urlset><url><loc>{U}</loc></url>{'<a/>' * 1000}</urlset>")
-        assert [entry.url for entry in found.entries] == [U] and "1000" in found.warning
+    def test_lines_that_are_no_urls_count(self, monkeypatch):
+        monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", 500)
+        assert "cut" in wr.parse_sitemap("http://s.test/\n" + "a\n" * 500).warning
 
     def test_mutated_documents_are_read_or_refused(self):
         dice = random.Random(9)
-        seeds = [case[0] for case in FEEDS.values()] + [URLSET, INDEX, HALVES, LINES.encode()]
+        seeds = [case[0] for case in FEEDS] + [URLSET, INDEX, HALVES, LINES.encode()]
         pieces = [b"", b"<", b"&", b"]]>", b"\0", b"\xff", b"</item>", b'"', b"<!--", b"xmlns='"]
-        for _ in range(600):
+        for _ in range(400):
             body = bytearray(dice.choice(seeds))
-            for _ in range(dice.randrange(1, 6)):
-                at = dice.randrange(len(body))
+            for at in dice.sample(range(len(body)), 3):
                 body[at : at + dice.randrange(3)] = dice.choice(pieces)
             for parse in (wr.parse_feed, wr.parse_sitemap):
-                try:
+                with suppress(ValueError):
                     json.dumps(parse(bytes(body), base_url="http://base.test/"))
-                except ValueError as error:
-                    assert type(error) is ValueError and str(error)
-
-
-PLACE = "https://a.test"
 
 
 class TestReadings:
     """What a Result says of a body."""
 
     def test_the_metadata_of_a_feed(self, world):
-        link = "<link>https://a.test/</link>"
-        items = "<item><title>a</title></item><item><title>b</title></item>"
-        feed = f"<rss version='2.0'><channel><title>t</title>{link}{items}</channel></rss>"
-        world.web[PLACE + "/f"] = answer(feed, content_type="application/rss+xml")
-        result = world.bot().fetch(PLACE + "/f")
-        assert (result.title, result.links) == ("t", [])
-        assert result.metadata == {"feed": "rss", "site": PLACE + "/", "item_count": 2}
+        head = f"<title>t</title><link>{A}</link>"
+        items = "<item><title>a</title></item><item><link>/b</link></item>"
+        feed = f"<rss><channel>{head}{items}</channel></rss>"
+        world.web[A] = answer(feed, content_type="application/rss+xml")
+        result = world.bot().fetch(A)
+        assert (result.title, result.links) == ("t", [("", A + "b")])
+        assert result.metadata == {"feed": "rss", "site": A, "item_count": 2}
 
-    @given(
-        "content_type, warnings",
-        ("application/rss+xml", 1),
-        ("application/feed+json", 1),
-        ("application/xml", 0),
-        ("application/json", 0),
-    )
+    @given("content_type, warnings", ("application/rss+xml", 1), ("application/json", 0))
     def test_what_is_said_to_be_a_feed_alone_must_be_one(self, world, content_type, warnings):
-        world.web[PLACE + "/f"] = answer("{}", content_type=content_type)
-        result = world.bot().fetch(PLACE + "/f")
+        world.web[A] = answer("{}", content_type=content_type)
+        result = world.bot().fetch(A)
         told = [line for line in result.warnings if line.startswith("not a feed: ")]
         assert result.ok and len(told) == len(result.warnings) == warnings
 
-    @given_rows(
-        "path, content_type, head, line, count",
-        ("urlset", "/map", "text/plain", "<urlset>", "<url><loc>{}{}</loc></url>", 400),
-        ("text", "/map", "text/plain", "", "{}{}\n", 400),
-        ("feed", "/f", "text/atom+xml", "<rss><channel>", "<item><link>{}{}</link></item>", None),
-        ("llms.txt", "/llms.txt", "text/plain", "", "- [a]({}{})\n", None),
-        ("markdown", "/md", "text/markdown", "", "- [a]({}{})\n", None),
+    @given(
+        "path, content_type, head, line",
+        ("map", "text/plain", "", "{}\n"),
+        ("feed", "text/atom+xml", "<rss><channel>", "<item><link>{}</link></item>"),
+        ("md", "text/markdown", "", "- [a]({})\n"),
     )
     def test_discovery_reads_a_sitemap_whole_and_two_mebibytes_of_all_else(
-        self, world, monkeypatch, path, content_type, head, line, count
+        self, world, monkeypatch, path, content_type, head, line
     ):
         assert wr.MAX_READ_BYTES == 2**21
         monkeypatch.setattr(wr, "MAX_READ_BYTES", 2**16)
-        url = "https://b.test/" + "a" * 180
-        body = head + "".join(line.format(url, number) for number in range(100, 500))
-        world.web[PLACE + path] = answer(body, content_type=content_type)
-        source = next(world.bot().discover(PLACE + path))
-        assert ("only the first 65536 are read" in source.warning) == (count is None)
-        if count is None:
-            count = 2**16 // (len(line) - 4 + len(url) + 3)
-            assert abs(count - len(source.items)) < 3
-        urls = [f"{url}{number}" for number in range(100, 500)]
+        urls = [f"https://b.test/{'a' * 180}{number}" for number in range(100, 500)]
+        body = head + "".join(map(line.format, urls))
+        world.web[A + path] = answer(body, content_type=content_type)
+        source = next(world.bot().discover(A + path))
+        assert ("only the first 65536 are read" in source.warning) == (path != "map")
+        count = 400 if path == "map" else 400 * 2**16 // len(body)
+        assert abs(count - len(source.items)) < 3
         assert [item.url for item in source.items] == urls[: len(source.items)], "none is torn"
-        assert len(source.items) <= count + 2
-
-    @pytest.mark.parametrize("head, line", [("<urlset>", "<url><loc>{}</loc></url>"), ("", "{}\n")])
-    def test_50000_urls_of_150_characters_are_listed(self, head, line):
-        body = head + line.format("https://a.test/" + "a" * 135) * 50_000
-        assert len(wr.parse_sitemap(body).entries) == 50_000
 
     def test_the_items_of_a_discovery_are_one_after_the_other(self, world):
         """The memory of one long list is free before the next is read, and before the next target."""
         line = "<url><loc>https://b.test/{}</loc></url>"
         lines = "".join(map(line.format, range(1000)))
-        world.web[PLACE + "/map"] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
-        world.web[PLACE + "/robots.txt"] = f"Sitemap: {PLACE}/next"
-        sources = world.bot().discover(PLACE + "/map")
+        world.web[A] = answer(f"<urlset>{lines}</urlset>", content_type="text/xml")
+        world.web[ROBOTS] = f"Sitemap: {A}next"
+        sources = world.bot().discover(A)
         items = next(sources).items
         next(sources)
         nobody_elses = [*items]
         assert sys.getrefcount(items) == sys.getrefcount(nobody_elses) and len(items) == 1000
 
 
-EVERYONE = """crawl=yes read=yes summarise=yes quote=short-only derivative=no train=no
-store=session-only compete=no market=reference personalise=no monetise=no attribution=required
-link-back=required rate=polite announce=yes honest=yes"""
+# Each directive and its values, the strictest first.
+DIRECTIVES = """crawl no ask yes|read no ask yes|summarise no ask yes|quote no short-only yes|
+derivative no ask yes|train no ask yes|store no session-only yes|compete no yes|personalise no yes|
+monetise no ask yes|attribution required preferred none|link-back required preferred none|
+announce yes no|honest yes"""
 
-SITE = (
-    "".join(f"{pair.replace('=', ': ')}\n" for pair in EVERYONE.split())
-    + """
-content-type: reference
-primary-language: en-AU
-[agent: ai-assistant]
-monetise: ask
-[agent: ai-researcher]
-derivative: ask
-[agent: data-harvester]
-crawl: no
-"""
-)
-
-
-# Each directive with its values, strictest first.
-VALUES = {
-    **dict.fromkeys("crawl read summarise derivative train monetise".split(), ("no", "ask", "yes")),
-    "quote": ("no", "short-only", "yes"),
-    "store": ("no", "session-only", "yes"),
-    "compete": ("no", "yes"),
-    "personalise": ("no", "yes"),
-    "attribution": ("required", "preferred", "none"),
-    "link-back": ("required", "preferred", "none"),
-    "announce": ("yes", "no"),
-    "honest": ("yes",),
-}
-
-OUR_HEADERS = """[agent: ai-researcher]|[AGENT:AI-Researcher]|  [ agent : ai-researcher ]  # us|
-[agent: monitoring, ai-researcher]|[agent: Walsh-Research/1.2 (ai-researcher)]|
-[agent: walsh-research]""".split("|")
-
-FOREIGN_HEADERS = """[agent: ai-researcher|[for: ai-researcher]|[agnet: ai-researcher]|[]|[|
-[agent ai-researcher]|[agent: ai-researcher] x|[agent: ai-researchers]|[agent:]""".split("|")
-
-ROBOTS2_PUMPED = ["\n", "x{}: y\n", "Disallow: /{}\n", "[agent: a]\nDisallow: /\n", "[agent: a "]
+OUR_HEADERS = """[AGENT:AI-Researcher]|[ agent : monitoring, ai-researcher ]  # us|
+[agent: Walsh-Research/1.2 (robot)]"""
+THEIR_HEADERS = "[agent: ai-researcher|[for: ai-researcher]|[agent: ai-researcher] x|[]".split("|")
 
 
 class TestRobots2File:
     """robots2.txt, as it is read; its vectors have more policies, scopes and answers."""
 
-    @given(
-        "category, changed",
-        ("ai-researcher", {"derivative": "ask"}),
-        ("AI-Assistant", {"monetise": "ask"}),
-        ("data-harvester", {"crawl": "no"}),
-        ("unheard-of", {}),
-    )
-    def test_a_category_reads_the_global_policy_and_its_own_block(self, category, changed):
-        everyone = dict(pair.split("=") for pair in EVERYONE.split())
-        robots2 = wr.Robots2.parse(SITE, category)
-        assert robots2.policy == {**everyone, **changed} and robots2.unknown == []
-        assert robots2.signals == {"content-type": "reference", "primary-language": "en-AU"}
-
-    @pytest.mark.parametrize("name", VALUES)
-    def test_directives(self, name):
+    @pytest.mark.parametrize("directive", DIRECTIVES.split("|"))
+    def test_directives(self, directive):
         """Every value in any case; what is not listed is the strictest; the stricter counts."""
-        values = VALUES[name]
+        name, *values = directive.split()
         for rank, value in enumerate(values):
             robots2 = wr.Robots2.parse(f"{name.upper()} : {value.title()}  # why")
             assert (robots2.policy, robots2.unknown) == ({name: value}, [])
@@ -5665,83 +5302,61 @@ class TestRobots2File:
                 both = [f"{name}: {value}", f"{name}: {stricter}"]
                 assert wr.Robots2.parse("\n".join(both)).policy == {name: stricter}
                 assert wr.Robots2.parse("\n".join(both[::-1])).policy == {name: stricter}
-        for odd in ("maybe", "", "yess", "yes, please", "allow", "*", "none of it"):
+        for odd in ("maybe", "", "yes, please", "*"):
             robots2 = wr.Robots2.parse(f"\n{name}: {odd}")
             assert robots2.policy == {name: values[0]}
             assert robots2.unknown == [wr.Robots2Line(2, name, odd)]
 
     @given(
-        "text, policy, interval, decision",
-        ("rate: polite", {"rate": "polite"}, None, "allowed"),
-        ("rate: +030", {"rate": "30"}, 2.0, "allowed"),
-        ("rate: 000", {"rate": "0"}, None, "denied"),
-        ("rate: 60\nrate: 6\nrate: polite", {"rate": "6"}, 10.0, "allowed"),
-        ("rate: 60\n[agent: ai-researcher]\nrate: 20", {"rate": "20"}, 3.0, "allowed"),
-        ("rate: " + "9" * 9000, {"rate": "9" * 9}, 60 / 999999999, "allowed"),
-        ("rate: 1.5", {}, None, "allowed"),
-        ("market: a: b\nmarket: c", {"market": "a: b"}, None, "allowed"),
-        ("crawl: no", {"crawl": "no"}, None, "denied"),
-        ("read: ask\ntrain: no", {"read": "ask", "train": "no"}, None, "ask"),
+        "text, interval",
+        ("rate: polite", None),
+        ("rate: 60\n[agent: ai-researcher]\nrate: +020", 3.0),
+        ("rate: " + "9" * 9000, 60 / 999999999),
     )
-    def test_what_the_gate_makes_of_it(self, text, policy, interval, decision):
-        robots2 = wr.Robots2.parse(text)
-        assert (robots2.policy, robots2.rate_interval) == (policy, interval)
-        assert wr.robots2_gate(robots2, "/").decision == decision
+    def test_a_rate_is_an_interval(self, text, interval):
+        assert wr.Robots2.parse(text).rate_interval == interval
 
     @given(
-        "text, directive, decision, ask",
-        ("train: yes", "train", "allowed", ()),
+        "text, use, decision, ask",
+        ("rate: 0", "", "denied", ()),
+        ("read: ask\ntrain: no", "", "ask", ("read",)),
         ("summarise: yes", "Summarize", "allowed", ()),
         ("quote: short-only", "quote", "denied", ()),
-        ("store: session-only", "store", "denied", ()),
         ("market: yes", "market", "denied", ()),
         ("", "train", "denied", ()),
         ("train: ask\ncrawl: ask", "train", "ask", ("crawl", "train")),
-        ("train: yes\nread: ask", "train", "ask", ("read",)),
         ("train: yes\nread: no", "train", "denied", ()),
         ("train: yes\nUser-agent: *\nDisallow: /", "train", "denied", ()),
     )
-    def test_a_use_is_permitted_by_a_yes_alone(self, text, directive, decision, ask):
-        ruling = wr.robots2_use(wr.Robots2.parse(text), "/x", directive)
+    def test_what_is_decided_of_a_request_or_a_use(self, text, use, decision, ask):
+        file = wr.Robots2.parse(text)
+        ruling = wr.robots2_use(file, "/x", use) if use else wr.robots2_gate(file, "/x")
         assert (ruling.decision, ruling.ask) == (decision, ask)
 
-    def test_another_directive_is_a_value_error(self):
-        with pytest.raises(ValueError, match="want one of ") as caught:
-            wr.robots2_use(wr.Robots2.parse(""), "/", "embed")
-        wanted = str(caught.value).partition("want one of ")[2].split(", ")
-        assert sorted(wanted) == sorted([*VALUES, "market", "rate"])
-
-    @pytest.mark.parametrize("header", [header.strip("\n") for header in OUR_HEADERS])
+    @pytest.mark.parametrize("header", OUR_HEADERS.split("|"))
     def test_a_block_that_names_us_overrides(self, header):
-        robots2 = wr.Robots2.parse(f"train: no\nstore: no\n{header}\ntrain: yes\nDisallow: /x")
+        robots2 = wr.Robots2.parse(
+            f"train: no\nstore: no\n{header.strip()}\ntrain: yes\nDisallow: /x"
+        )
         assert robots2.policy == {"train": "yes", "store": "no"} and robots2.unknown == []
         assert robots2.path_rule("/x").line == 5 and robots2.path_rule("/y") is None
 
-    @pytest.mark.parametrize("header", [header.strip("\n") for header in FOREIGN_HEADERS])
+    @pytest.mark.parametrize("header", THEIR_HEADERS)
     def test_any_other_header_opens_a_block_that_is_nobodys(self, header):
         text = f"train: no\n{header}\ntrain: yes\ncrawl: no\nDisallow: /x\n[agent: *]\nread: no"
         robots2 = wr.Robots2.parse(text)
         assert robots2.policy == {"train": "no", "read": "no"} and robots2.path_rule("/x") is None
 
-    @pytest.mark.parametrize("line", ["User-agent: *", "useragent : x", "\ufeffUser-agent *"])
+    @given("line", "useragent : x", "\ufeffUser-agent *", "User-Agent:")
     def test_a_user_agent_line_ends_a_block(self, line):
-        robots2 = wr.Robots2.parse(f"[agent: monitoring]\ntrain: yes\n{line}\nquote: no")
-        assert robots2.policy == {"quote": "no"}
-
-    @pytest.mark.parametrize("line", ["user-data: yes", "users", "user-agents follow here"])
-    def test_an_unknown_directive_ends_none(self, line):
-        text = f"train: no\n[agent: monitoring]\ntrain: yes\n{line}\nquote: yes\nDisallow: /theirs"
-        robots2 = wr.Robots2.parse(text)
-        assert robots2.policy == {"train": "no"} and robots2.path_rule("/theirs") is None
-        assert [shown.line for shown in robots2.unknown] == [4]
+        text = f"[agent: monitoring]\ntrain: yes\nuser-agents follow here\nread: yes\n{line}\nquote: no"
+        assert wr.Robots2.parse(text).policy == {"quote": "no"}
 
     @given(
         "text, denied",
         ("User-agent: *\nAllow: /\nUser-agent: GPTBot\nDisallow: /", False),
         ("User-agent: walsh\ncrawl: yes\nDisallow: /x", True),
         ("[agent: ai-researcher]\nDissallow: /x", True),
-        ("[agent: monitoring]\nDisallow: /x", False),
-        ("[agent: monitoring]\nread: no\nUser-agent: *\nDisallow: /x", True),
         ("User-agent: *\nDisallow: /x\n[agent: ai-researcher]\nAllow: /x", True),
     )
     def test_path_rules_have_robots_txt_syntax(self, text, denied):
@@ -5750,53 +5365,44 @@ class TestRobots2File:
 
     @given(
         "text, chain",
-        ("crawl: yes\nchain: https://x.test/a", "https://x.test/a"),
-        ("chain: https://x.test/a\n\n \n", "https://x.test/a"),
-        ("chain: https://x.test/a\nchain: https://x.test/b", "https://x.test/b"),
+        ("chain: https://x.test/a\nchain: https://x.test/b\n\n \n", "https://x.test/b"),
         ("chain: https://x.test/a\n# end", None),
-        ("chain: /a", None),
-        ("chain: https://x.test/a b", None),
         ("chain: ftp://x.test/a", None),
     )
     def test_a_chain_is_the_last_line(self, text, chain):
         assert wr.Robots2.parse(text).chain == chain
         assert wr.Robots2.parse(text + "\n#", limit_bytes=len(text)).chain is None
 
-    def test_addresses_are_listed_once(self):
-        text = "report-to: a\n[agent: monitoring]\nReport-To: b # c\nreport-to: a"
-        assert wr.Robots2.parse(text).report_to == ["a", "b"]
-
     def test_a_chain_fills_the_silence_of_the_nearer_file(self):
-        near = wr.Robots2.parse("train: yes\nUser-agent: *\nAllow: /\nchain: https://b.test/")
+        near = wr.Robots2.parse("train: yes\nUser-agent: *\nAllow: /\nReport-To: r\nreport-to: s")
         far = wr.Robots2.parse("train: no\nread: ask\nUser-agent: *\nDisallow: /x\nreport-to: r")
-        merged, following = wr.robots2_chain([("https://a.test/", near), ("https://b.test/", far)])
+        merged, following = wr.robots2_chain([(A, near._replace(chain=B)), (B, far)])
         assert (merged.policy, following) == ({"train": "yes", "read": "ask"}, None)
-        assert not merged.path_rule("/x").allow and merged.report_to == ["r"]
+        assert not merged.path_rule("/x").allow and merged.report_to == ["r", "s"]
 
-    @pytest.mark.parametrize("names, merged", [("abcd", 4), ("abcde", 4), ("aba", 2), ("abb", 2)])
-    def test_a_chain_ends_at_three_files_and_at_a_repetition(self, names, merged):
+    @given(
+        "names, chain_id, merged",
+        ("abcd", "", 4),
+        ("abcde", "", 4),
+        ("aba", "", 2),
+        ("abA", "", 2),
+        ("abb", "", 2),
+        ("abc", "# meta: chain-id: x", 1),
+    )
+    def test_a_chain_ends_at_three_files_and_at_a_repetition(self, names, chain_id, merged):
         files = []
         for number, name in enumerate(names):
-            text = f"report-to: {number}\nchain: https://{names[number + 1 :][:1]}.test/"
+            text = (
+                f"{chain_id}\nreport-to: {number}\nchain: https://{names[number + 1 :][:1]}.test/"
+            )
             files.append((f"https://{name}.test/", wr.Robots2.parse(text)))
         found, url = wr.robots2_chain(files)
         assert len(found.report_to) == merged and url is None
 
-    def test_mirrors_are_known_by_their_id(self):
-        files = []
-        for host in "ab":
-            text = f"# meta: chain-id: one\nreport-to: {host}\nchain: https://c.test/"
-            files.append((f"https://{host}.test/", wr.Robots2.parse(text)))
-        assert wr.robots2_chain(files[:1])[1] == "https://c.test/"
-        found, url = wr.robots2_chain(files)
-        assert (found.report_to, url, found.chain_id) == (["a"], None, "one")
-
     @given(
         "last, cut_off, policy",
         ("crawl: ye", "s\n", {}),
-        ("crawl: no", "\n", {"crawl": "no"}),
         ("crawl: no", "\r", {"crawl": "no"}),
-        ("crawl: no", "", {"crawl": "no"}),
         ("crawl: no\n", "train: yes\n", {"crawl": "no"}),
     )
     def test_a_line_that_the_limit_cuts_is_dropped(self, last, cut_off, policy):
@@ -5804,40 +5410,31 @@ class TestRobots2File:
         for body in (text + cut_off, (text + cut_off).encode()):
             assert wr.Robots2.parse(body, limit_bytes=len(text)).policy == policy
 
-    @given("category", "", "a b", "a\r\nX: y", "a)", "\u00e9", "x" * 65, "a\n", 7)
+    @given("category", "", "a b", "a)", "\u00e9", "x" * 65, "a\n", 7)
     def test_a_category_can_stand_in_a_header(self, category):
         with pytest.raises(ValueError, match="agent category"):
             wr.Bot(None, robots2=category)
-
-    @pytest.mark.parametrize("part", ROBOTS2_PUMPED)
-    def test_hostile_files_take_linear_time(self, part):
-        def work(size):
-            body = "".join(part.format(number) for number in range(size // len(part))).encode()
-            assert len(wr.Robots2.parse(body).unknown) <= 1000
-
-        assert grows_linearly(work, 10_000, 40_000, 12, 0.004)
 
     def test_no_bytes_raise_or_permit(self):
         """A readable no beside any bytes stays a no."""
         rng = random.Random(20260407)
         parts = "crawl|read|rate|yes|no|ask|: |\n|\r|[agent: |]|ai-researcher|*|# |chain: |\xff|9"
-        for _ in range(700):
+        for _ in range(400):
             text = "".join(rng.choice(parts.split("|")) for _ in range(rng.randrange(60)))
             body = text.encode("latin-1")
             for value in wr.Robots2.parse(body).policy.values():
                 assert value in ("yes", "no", "ask", "polite", "short-only") or value.isdigit()
             denied = wr.Robots2.parse(body + b"\n[agent: ai-researcher]\ncrawl: no")
             assert wr.robots2_gate(denied, "/" + text).decision == "denied"
-            assert wr.parse_ask_answer(200, [("x-robots2-decision", text + "!")]).decision == "deny"
 
 
 def permits(word, scope="/*", **more):
     return answer(x_robots2_decision=word, x_robots2_scope=scope, **more)
 
 
-FILE = PLACE + "/robots2.txt"
-FAR = "https://b.test/far.txt"
-QUESTION = "/.well-known/robots2-ask?directive={}&agent=Walsh-Research/1.2"
+FILE = A + "robots2.txt"
+PAGE_X = A + "x"
+CRAWL, TRAIN = ASK.replace("read", "crawl"), ASK.replace("read", "train")
 
 
 class TestRobots2:
@@ -5845,7 +5442,12 @@ class TestRobots2:
 
     ROWS = {
         "no file": (404, {}, ("fetched", None)),
-        "crawl: no": ("crawl: no", {}, ("denied", "robots2")),
+        "crawl: no": ("crawl: no", {ROBOTS: "User-agent: *\nAllow: /"}, ("denied", "robots2")),
+        "Allow": (
+            "User-agent: *\nAllow: /",
+            {ROBOTS: "User-agent: *\nDisallow: /"},
+            ("denied", "R2"),
+        ),
         "asked and allowed": ("read: ask", {ASK: permits("allow")}, ("fetched", None)),
         "asked and denied": ("read: ask", {ASK: permits("deny")}, ("denied", "robots2")),
         "asked without an answer": ("read: ask", {}, ("denied", "robots2")),
@@ -5858,11 +5460,10 @@ class TestRobots2:
     @pytest.mark.parametrize("name", ROWS)
     def test_the_gate(self, world, name):
         text, pages, wanted = self.ROWS[name]
-        world.web.update({A: "x", A + "robots2.txt": text, **pages})
+        world.web.update({A: "x", FILE: text, **pages})
         result = world.bot(robots2=True).fetch(A)
         assert (result.outcome, result.gate) == wanted, result
         assert (A in world.asked()) == (wanted[0] == "fetched")
-        assert world.bot(cache_dir=None).fetch(A).ok  # it is opt-in
 
     def test_a_question_is_not_asked_where_the_target_could_not_follow(self, world):
         world.web.update({A: "x", ROBOTS: SLOW, **ASKING})
@@ -5871,209 +5472,133 @@ class TestRobots2:
         world.forget()
         assert bot.fetch(A).gate == "R4" and not world.asked("robots2-ask")
 
-    def test_a_chained_file_that_is_always_busy_does_not_starve_its_host(self, world):
-        world.web[A + "robots2.txt"] = f"User-agent: *\nDisallow:\nchain: {A}more.txt\n"
-        world.web.update({A + "more.txt": 503, A: "x"})
-        assert days(world, 6, [A], robots2=True)[A] >= 5
+    @given("answers", {FILE: f"chain: {A}more.txt\n", A + "more.txt": 503}, {**ASKING, ASK: 429})
+    def test_what_is_never_answered_does_not_starve_its_host(self, world, answers):
+        """A chained file that is always busy, and a question; http has no robots2.txt of its own."""
+        world.web.update({A: "x", HTTP: "x", **answers})
+        done = days(world, 6, [A, HTTP], robots2=True)
+        assert done == {A: 0 if ASK in answers else 5, HTTP: 5}
 
-    def test_a_question_that_is_never_answered_does_not_starve_its_host(self, world):
-        world.web.update({**ASKING, ASK: 429, HTTP: "x"})
-        assert days(world, 6, [A, HTTP], robots2=True) == {A: 0, HTTP: 5}
-
-    def test_without_the_option_nobody_asks_for_it(self, world, monkeypatch):
-        world.web.update({FILE: "crawl: no", PLACE + "/": "words"})
+    def test_without_the_option_nobody_asks_for_it(self, world):
+        world.web.update({FILE: "crawl: no", A: "words"})
         bot = world.bot()
-        kinds, load = [], wr.Cache.load
-
-        def noted(cache, kind, name):
-            kinds.append(kind)
-            return load(cache, kind, name)
-
-        monkeypatch.setattr(wr.Cache, "load", noted)
-        assert bot.fetch(PLACE + "/").ok and not world.asked("robots2")
-        assert "robots" in kinds and "robots2" not in kinds  # nor is it looked for in the cache
+        assert bot.fetch(A).ok and not world.asked("robots2")
         with pytest.raises(ValueError):
-            bot.may(PLACE + "/", "train")
-        with pytest.raises(ValueError):  # a misspelt use
-            world.bot(robots2=True).may(PLACE + "/", "trian")
+            bot.may(A, "train")
+        with pytest.raises(ValueError, match="want one of crawl, .*honest"):  # a misspelt use
+            world.bot(robots2=True).may(A, "trian")
 
     @given(
-        "text, path, gate, line",
-        ("crawl: no", "/", "robots2", None),
-        ("crawl: no", "/yes", "robots2", None),
-        ("crawl: ask", "/yes", "robots2", None),
-        ("read: no", "/", "robots2", None),
-        ("rate: 0", "/", "robots2", None),
-        ("User-agent: *\nDisallow: /x", "/x", "robots2", 2),
-        ("[agent: ai-researcher]\nDisallow: /x", "/x", "robots2", 2),
-        ("[agent: other]\ncrawl: no\nDisallow: /", "/x", None, None),
-        ("train: no", "/x", None, None),
-        ("User-agent: *\nAllow: /no", "/no", "R2", 2),
+        "policies, gate, asked",
+        ({ROBOTS: "User-agent: *\nDisallow: /x"}, "R2", 0),
+        ({BLOCKLIST_URL: blocklist("a.test")}, "R3", 0),
+        ({ROBOTS: "User-agent: *\nDisallow: /.well-known/"}, "robots2", 1),
+        ids=["its path", "its host", "the path of the question"],
     )
-    def test_it_narrows_what_robots_txt_allows(self, world, text, path, gate, line):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no\nAllow: /yes"
-        world.web[FILE] = text
-        decision = world.bot(robots2=True).may_fetch(PLACE + path)
-        assert decision.gate == gate and decision.retry_at is None
-        assert (decision.rule and decision.rule.line) == line
+    def test_another_gate_closes_before_robots2_asks(self, world, policies, gate, asked):
+        world.web.update({FILE: "train: ask", TRAIN: permits("allow"), **policies})
+        assert world.bot(robots2=True).may(PAGE_X, "train").gate == gate
+        assert world.asked("robots2") == [FILE] * asked and PAGE_X not in world.asked()
 
-    @given(
-        "text, reason",
-        ("train: yes", "yes"),
-        ("train: no", "no"),
-        ("quote: yes", "unstated"),
-        (404, "unstated"),
-        (500, "unstated"),
-        ("train: yes\ncrawl: no", "robots2.txt says crawl"),
-        ("train: yes\nUser-agent: *\nDisallow: /", "robots2.txt line 3"),
-    )
-    def test_a_use_needs_a_yes(self, world, text, reason):
-        world.web[FILE] = text
-        decision = world.bot(robots2=True).may(PLACE + "/x", "train")
-        assert decision.allowed == (reason == "yes") == (decision.gate is None)
-        assert decision.reason.split(":")[0] == reason and decision.gate in (None, "robots2")
-        assert PLACE + "/x" not in world.asked()
-
-    def test_another_gate_closes_before_robots2_txt_is_asked_for(self, world):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /no"
-        world.web.update({FILE: "train: yes", BLOCKLIST_URL: blocklist("b.test")})
+    def test_an_allow_once_is_used_up_by_each_permission_and_each_request(self, world):
+        world.web.update({FILE: "crawl: ask", CRAWL: permits("allow-once"), PAGE_X: "a"})
         bot = world.bot(robots2=True)
-        assert bot.may(PLACE + "/no", "train").gate == bot.fetch(PLACE + "/no").gate == "R2"
-        assert bot.may("https://b.test/", "train").gate == "R3"
-        assert not world.asked("robots2")
-
-    def test_a_use_that_is_allowed_once_is_asked_for_again(self, world):
-        world.web[FILE] = "train: ask"
-        world.web[PLACE + QUESTION.format("train")] = [permits("allow-once"), permits("deny")]
-        bot = world.bot(robots2=True)
-        assert [bot.may(PLACE + "/x", "train").allowed for _ in range(2)] == [True, False]
+        for asked_times in (1, 2):
+            assert bot.may_fetch(PAGE_X, wait=True)
+            assert world.asked().count(CRAWL) == asked_times
+        assert bot.fetch(PAGE_X).ok and world.asked().count(CRAWL) == 3
+        assert bot.may_fetch(PAGE_X, wait=False) and bot.may_fetch(PAGE_X, wait=False)
+        assert bot.fetch(PAGE_X).ok and world.asked().count(CRAWL) == 4
+        world.web.update({FILE: "train: ask", TRAIN: [permits("allow-once"), permits("deny")]})
+        bot = world.bot(cache_dir=None, robots2=True)
+        assert [bot.may(PAGE_X, "train").allowed for _ in range(2)] == [True, False]
 
     def test_what_is_allowed_once_holds_through_the_wait_for_its_request(self, world):
-        ask = PLACE + QUESTION.format("crawl")
-        world.web.update({FILE: "crawl: ask", ask: permits("allow-once")})
-        world.web.update({PLACE + "/robots.txt": slow(600), PLACE + "/1": "x", PLACE + "/2": "x"})
+        world.web.update({FILE: "crawl: ask", CRAWL: permits("allow-once")})
+        world.web.update({ROBOTS: slow(600), A + "1": "x", A + "2": "x"})
         bot = world.bot(robots2=True, max_wait=3600.0)
-        assert bot.fetch(PLACE + "/1").ok and bot.fetch(PLACE + "/2").ok
-        assert world.asked().count(ask) == 2
+        assert bot.fetch(A + "1").ok and bot.fetch(A + "2").ok
+        assert world.asked().count(CRAWL) == 2
 
     def test_the_second_question_does_not_use_up_the_answer_to_the_first(self, world):
-        asks = [PLACE + QUESTION.format(name) for name in ("crawl", "read")]
-        world.web.update({FILE: "crawl: ask\nread: ask", PLACE + "/x": "a"})
-        world.web.update(dict.fromkeys(asks, permits("allow-once")))
-        assert world.bot(robots2=True).fetch(PLACE + "/x").ok
-        assert world.asked("robots2-ask") == asks
+        world.web.update({FILE: "crawl: ask\nread: ask", PAGE_X: "a"})
+        world.web.update(dict.fromkeys([CRAWL, ASK], permits("allow-once")))
+        assert world.bot(robots2=True).fetch(PAGE_X).ok
+        assert world.asked("robots2-ask") == [CRAWL, ASK]
 
     @given(
-        "found, path, allowed, asked_next_day",
-        (permits("allow"), "/x", True, 0),
-        (permits("allow", "/blog/*"), "/x", False, 0),
-        (permits("deny"), "/x", False, 0),
-        (404, "/x", False, 0),
-        (permits("maybe"), "/x", False, 1),
-        (500, "/x", False, 1),
-        (moved("/elsewhere"), "/x", False, 1),
+        "found, allowed, asked_next_day",
+        (permits("allow"), True, 0),
+        (permits("deny"), False, 0),
+        (permits("maybe"), False, 1),
+        (moved("/elsewhere"), False, 1),
     )
-    def test_an_answer_holds_for_a_day(self, world, found, path, allowed, asked_next_day):
-        world.web.update({FILE: "train: ask", PLACE + QUESTION.format("train"): found})
+    def test_an_answer_holds_for_a_day(self, world, found, allowed, asked_next_day):
+        world.web.update({FILE: "train: ask", TRAIN: found})
         for hours in (0, 1, 22):
             world.at += hours * 3600
-            decision = world.bot(robots2=True).may(PLACE + path, "train")
+            decision = world.bot(robots2=True).may(PAGE_X, "train")
             assert (decision.allowed, decision.reason[:3]) == (allowed, "ask")
         hits = [hit for hit in world.hits if "robots2-ask" in hit.url]
         assert len(hits) == 1 + 2 * asked_next_day
         assert {hit.method for hit in hits} == {"HEAD"}
         assert hits[0].headers["X-Agent-Identity"] == "Walsh-Research/1.2 (ai-researcher)"
         world.at += 3600
-        world.bot(robots2=True).may(PLACE + path, "train")
+        world.bot(robots2=True).may(PAGE_X, "train")
         assert len(world.asked("robots2-ask")) == len(hits) + 1
 
-    def test_each_permission_to_request_uses_up_an_allow_once(self, world):
-        ask = PLACE + QUESTION.format("crawl")
-        world.web.update({FILE: "crawl: ask", ask: permits("allow-once"), PLACE + "/x": "a"})
-        bot = world.bot(robots2=True)
-        for asked_times in (1, 2, 3):
-            assert bot.may_fetch(PLACE + "/x", wait=True)
-            assert world.asked().count(ask) == asked_times
-        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 4
-        assert bot.may_fetch(PLACE + "/x", wait=False) and bot.may_fetch(PLACE + "/x", wait=False)
-        assert bot.fetch(PLACE + "/x").ok and world.asked().count(ask) == 5
-
-    def test_a_429_is_asked_again_later(self, world):
-        world.web[FILE] = "train: ask"
-        world.web[PLACE + QUESTION.format("train")] = answer(status=429, retry_after=7200)
-        decision = world.bot(robots2=True).may(PLACE + "/", "train")
-        assert not decision and decision.retry_at >= NOW + 7200
-
     def test_rate_and_announce(self, world):
-        world.web.update({FILE: "rate: 6\nannounce: yes", PLACE + "/x": "a", PLACE + "/y": "b"})
+        world.web.update({FILE: "rate: 6\nannounce: yes", PAGE_X: "a", A + "y": "b"})
         bot = world.bot(robots2="archiver")
-        assert all(result.ok for result in bot.run([PLACE + "/x", PLACE + "/y"]))
-        first, second = [hit for hit in world.hits if hit.url in (PLACE + "/x", PLACE + "/y")]
+        assert all(result.ok for result in bot.run([PAGE_X, A + "y"]))
+        first, second = [hit for hit in world.hits if hit.url in (PAGE_X, A + "y")]
         assert second.at - first.at >= 10.0
         assert first.headers["X-Agent-Identity"] == "Walsh-Research/1.2 (archiver)"
 
     def test_a_chain_is_followed_and_its_copies_are_kept(self, world):
-        world.web.update({FILE: f"train: yes\nchain: {FAR}", FAR: "quote: yes\ntrain: no"})
-        world.web[PLACE + "/x"] = "words"
+        far = B + "far.txt"
+        world.web.update({FILE: f"train: yes\nchain: {far}", far: "quote: yes\ntrain: no"})
 
         def stances():
             bot = world.bot(robots2=True)
-            return [bot.may(PLACE + "/x", use).allowed for use in ("train", "quote")]
+            return [bot.may(PAGE_X, use).allowed for use in ("train", "quote")]
 
         assert stances() == [True, True]
         world.forget()
         assert stances() == [True, True] and not world.hits
         world.at += DAY
-        world.web[FAR] = 503
+        world.web[far] = 503
         assert stances() == [True, True]
-        world.web[FAR] = 404
+        world.web[far] = 404
         world.at += 3600 + DAY
         assert stances() == [True, False]
 
-    @pytest.mark.parametrize("spelling", ["HTTPS://X.test:443/robots2.txt", "/../robots2.txt#top"])
-    def test_a_chain_to_itself_in_another_spelling_is_asked_for_once(self, world, spelling):
-        spelling = re.sub("^/", PLACE + "/", spelling.replace("X.test", PLACE[8:].upper()))
-        world.web.update({FILE: f"train: yes\nchain: {spelling}", PLACE + "/x": "words"})
-        assert world.bot(robots2=True).may(PLACE + "/x", "train")
-        assert len(world.asked("robots2.txt")) == 1
-
     @pytest.mark.parametrize("trouble", [500, wr.TransportError("broken")])
     def test_out_of_reach_a_copy_stays_for_thirty_days(self, world, trouble):
-        world.web.update({FILE: "crawl: no", PLACE + "/x": "words"})
-        assert world.bot(robots2=True).may_fetch(PLACE + "/x").gate == "robots2"
-        world.web[FILE] = trouble
-        for day, gate in ((2, "robots2"), (10, "robots2"), (29, "robots2"), (33, None)):
+        world.web[FILE] = "crawl: no"
+        for day, gate in ((0, "robots2"), (2, "robots2"), (29, "robots2"), (33, None)):
             world.at = NOW + day * DAY
-            assert world.bot(robots2=True).may_fetch(PLACE + "/x").gate == gate
+            assert world.bot(robots2=True).may_fetch(PAGE_X).gate == gate
+            world.web[FILE] = trouble
         world.web[FILE] = "crawl: no"
         world.at += 400
-        assert world.bot(robots2=True).may_fetch(PLACE + "/x").gate == "robots2"
-
-    @pytest.mark.parametrize("kind", ["its own rules", "the blocklist"])
-    def test_the_question_is_behind_the_other_gates(self, world, kind):
-        world.web.update({FILE: "train: ask", PLACE + QUESTION.format("train"): permits("allow")})
-        if kind == "the blocklist":
-            world.web[BLOCKLIST_URL] = blocklist("a.test")
-        else:
-            world.web[PLACE + "/robots.txt"] = "User-agent: *\nDisallow: /.well-known/"
-        assert not world.bot(robots2=True).may(PLACE + "/x", "train")
-        assert not world.asked("robots2-ask")
+        assert world.bot(robots2=True).may_fetch(PAGE_X).gate == "robots2"
 
     def test_what_decided_is_explained(self, world):
-        world.web[PLACE + "/robots.txt"] = "User-agent: *\nAllow: /x\nDisallow: /y"
-        world.web[FILE] = "train: no\ntrian: yes\nUser-agent: *\nDisallow: /x/"
+        world.web[ROBOTS] = "User-agent: *\nAllow: /x\nDisallow: /y"
+        policies = "train: no\ntrian: yes\nprimary-language: en"
+        world.web[FILE] = f"{policies}\nUser-agent: *\nDisallow: /x/"
         bot = world.bot(robots2=True)
-        rows = list(bot.explain(bot.may_fetch(PLACE + "/x/y", wait=False)))
-        assert rows[3] == ("robots.txt", "allowed_explicit, group *")
-        assert rows[4:] == [
-            (
-                "robots2",
-                "train: no, report-to: nobody, "
-                'line 2: "trian: yes" is not understood and grants nothing',
-            ),
-            ("robots2", "robots2.txt line 4: Disallow: /x/"),
+        decision = bot.may_fetch(PAGE_X + "/y", wait=False)
+        assert decision.rule.line == 5 and decision.retry_at is None
+        rows = list(bot.explain(decision))
+        unknown = 'line 2: "trian: yes" is not understood and grants nothing'
+        assert rows[3:] == [
+            ("robots.txt", "allowed_explicit, group *"),
+            ("robots2", f"train: no, primary-language: en, report-to: nobody, {unknown}"),
+            ("robots2", "robots2.txt line 5: Disallow: /x/"),
         ]
-        rows = list(bot.explain(bot.may_fetch(PLACE + "/x", wait=False)))
+        rows = list(bot.explain(bot.may_fetch(PAGE_X, wait=False)))
         assert ("robots.txt", "allowed_explicit, group *, line 2: Allow: /x") in rows
 
 
@@ -6106,7 +5631,7 @@ def cancelled(number):
 def text_host(robots=""):
     """A server with a robots.txt and pages of plain text; "/hang" is never answered."""
     host = Player(whole(b"some text", b"Content-Type: text/plain"))
-    host.scripts = {"/robots.txt": whole(robots.encode()), "/hang": hold}
+    host.scripts = {"/robots.txt": whole(robots.encode()), "/hang": then_silence(b"")}
     return host
 
 
@@ -6483,7 +6008,7 @@ class TestMcp:
     def test_R2_a_robots_txt_whose_exchange_was_cancelled_is_asked_for_again(self, client):
         def hang_once(connection, player):
             player.scripts["/robots.txt"] = whole(RULES.encode())
-            hold(connection, player)
+            then_silence(b"")(connection, player)
 
         with text_host() as host:
             host.scripts["/robots.txt"] = hang_once
@@ -6523,14 +6048,14 @@ class TestMcp:
 
     def test_what_ran_into_its_timeout_is_not_tried_again(self, client):
         """A hanging site costs twice its timeout, for robots.txt and the page."""
-        with Player(hold) as host:
+        with Player(then_silence(b"")) as host:
             one = client("--timeout", 0.15)
             one.send(fetch_call(1, host.url))
             assert said(one.hear()["result"]).startswith("Failed (no usable answer).")
             assert len(host.asked) <= 2
 
     def test_a_client_that_goes_away_ends_the_server(self, tmp_path):
-        with spawn("--mcp", "--cache-dir", tmp_path, stdin=subprocess.PIPE) as process:
+        with spawned("--mcp", "--cache-dir", tmp_path, stdin=subprocess.PIPE) as process:
             process.stdout.close()
             process.stdin.write(json.dumps(request(1, "tools/list")).encode() + b"\n")
             process.stdin.flush()
@@ -8989,13 +8514,8 @@ print(hasattr(walsh_core, "Bot"))
 
 
 def tried(parse):
-    """What reads a text with a parser, and takes its ValueError."""
-
-    def read(text):
-        with suppress(ValueError):
-            parse(text, base_url="http://x.test/")
-
-    return read
+    """A parser that takes its own ValueError."""
+    return functools.partial(none_where_refused, functools.partial(parse, base_url=U))
 
 
 BLANKS = [" ", "\t", "\n", "\r\n", "\v", "\x85", "\xa0", "\u2028", " \n", "\n "]
@@ -9027,7 +8547,7 @@ XML_PARTS = (
     '&lt;!--|{|&lt;b |[|{"a":|0,|2004|, |jan |+'
 ).split("|")
 
-
+ROBOTS2_PARTS = "x: y\n|Disallow: /a\n|[agent: a]\nDisallow: /\n|[agent: a ".split("|")
 MARKDOWN_PREFIXES = "|x |[a|[a](|[a](<|[a](b '|- |<a ".split("|")
 PAGE_PREFIXES = "|<|<meta |<title>|<!--|<meta name=robots content='".split("|")
 SITEMAP_PREFIXES = "|<urlset>|<urlset><url><loc>|<urlset |http://x.test/".split("|")
@@ -9045,11 +8565,33 @@ PUMPED_BY_NAME = {
     "page_text": (wr.page_text, PAGE_PREFIXES, WORD_PARTS, ["", "'>a"]),
     "parse_feed": (tried(wr.parse_feed), FEED_PREFIXES, XML_PARTS, ["", "</title></item>"]),
     "parse_sitemap": (tried(wr.parse_sitemap), SITEMAP_PREFIXES, XML_PARTS, [""]),
+    "Robots2.parse": (wr.Robots2.parse, ["", "[agent: a "], ROBOTS2_PARTS, [""]),
+}
+
+WIDE = "\U0001f600"  # makes each letter of a text take four bytes
+MANY_ATTRIBUTES = "".join(f"a{n:x}=b " for n in range(3000))
+LONG_BASE = f"<base href=http://x.test/{'a' * 3000}/>"
+LINKS = ["", WIDE + "[a](http://u.test/"]
+JSON = '{"version":"https://jsonfeed.org/version/1","x":"'
+MARKS = "ab\n|[](http://a)|\t|- a\n\n|> |\\&|&#999;".split("|")
+HEAD_PARTS = ["<meta name=robots content=a>", "<link rel=alternate type=text/atom+xml href=//a>"]
+FEED_PARTS = ["<a>", "<item><guid>1</guid></item>", "a=''", "&", "a<b/>"]
+ITEM = "<rss><channel><item>"
+
+# By name: function, prefixes, parts, the size of a text, and how many times as much it may take.
+MEMORY = {
+    "markdown_links": (wr.markdown_links, LINKS, MARKS, 2**13, 24),
+    "page_metadata": (wr.page_metadata, ["", f"<meta {MANY_ATTRIBUTES}>"], HEAD_PARTS, 2**14, 6),
+    "page_text": (wr.page_text, [""], ["<p>a", "<ul><li>"], 2**13, 8),
+    "its links": (wr.page_text, [LONG_BASE], ["<a href=a>b</a>"], 2**15, 160),
+    "parse_feed": (tried(wr.parse_feed), [ITEM + WIDE, "<rss "], FEED_PARTS, 2**12, 144),
+    "Robots2.parse": (wr.Robots2.parse, [""], ["x: y\n"], 2**16, 24),
+    "a wide text": (tried(wr.parse_feed), [ITEM + WIDE, JSON + WIDE], ["some words "], 2**16, 9),
 }
 
 
 class TestPumpedFormats:
-    """Every parser takes linear time for what its own tokens can be pumped to."""
+    """Every parser takes linear time, and little memory, for what its own tokens can be pumped to."""
 
     @pytest.mark.parametrize("case", PUMPED_BY_NAME.values(), ids=PUMPED_BY_NAME)
     def test_four_times_as_much_takes_about_four_times_as_long(self, case):
@@ -9061,77 +8603,31 @@ class TestPumpedFormats:
                 small = prefix + part * times + suffix
                 assert grows_linearly(function, small, text, 10, 0.00025), (prefix, part, suffix)
 
+    @pytest.mark.parametrize("case", MEMORY.values(), ids=MEMORY)
+    def test_hostile_input_takes_little_memory(self, case):
+        function, prefixes, parts, size, most = case
+        for prefix, part in itertools.product(prefixes, parts):
+            text = prefix + part * (size // len(part))
+            function(text)  # compiles what it needs
+            assert peak_bytes(function, text) < most * len(text), (prefix[:40], part)
+
 
 # === 12. THE BENCHMARK =======================================================
 
 
-def bench_quantity(value, unit="s"):
-    """Three digits and a unit that suits them."""
-    if unit == "s" and value < 1e-3:
-        unit, value = "µs", value * 1e6
-    if unit == "s" and value < 1.0:
-        unit, value = "ms", value * 1e3
-    shown = f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-    return f"{shown} {unit}"
-
-
-def bench_row(what, ours, theirs=None, peer="", unit="s"):
-    """A row of two columns of samples; without a peer, or where it is missing, of one."""
-    shown = bench_quantity(statistics.median(ours), unit)
-    if theirs is None:
-        return what, shown, peer and f"{peer} is not installed", ""
+def bench_row(what, ours, theirs, peer, unit="ms"):
+    """Two columns of samples: their medians, and the median of the ratios of the pairs."""
+    shown, beside = [f"{statistics.median(column):,.1f} {unit}" for column in (ours, theirs)]
     ratio = statistics.median(our / their for our, their in zip(ours, theirs))
-    beside = f"{bench_quantity(statistics.median(theirs), unit)} {peer}"
-    return what, shown, beside, f"{ratio:.2g}"
-
-
-class BenchWeb(World):
-    """A web of hosts host0.test, host1.test and so on, of three paces, that keeps no log."""
-
-    def __init__(self, folder=None):
-        super().__init__(folder)
-        self.requests = 0
-        self.lists = answer(blocklist())
-        self.robots = [answer(f"User-agent: *\nCrawl-delay: {pace}") for pace in (1, 2, 3)]
-        self.page = answer("hello", content_type="text/plain", etag='"1"')
-
-    def send(self, request):
-        self.requests += 1
-        if request.departed is not None:
-            request.departed()
-        if request.url.endswith(".json"):
-            return self.lists
-        if request.url.endswith("/robots.txt"):
-            return self.robots[int(re.findall(r"\d+", request.url)[0]) % 3]
-        is_known = "If-None-Match" in request.headers
-        return answer(status=304) if is_known else self.page
-
-
-def bench_warm(quick):
-    """A run over what was fetched before."""
-    urls = [f"https://host{n}.test/" for n in range(10 if quick else 500)]
-    with tempfile.TemporaryDirectory() as folder:
-        web = BenchWeb(folder)
-        list(web.bot().run(urls))
-        web.at, web.requests = web.at + 7200.0, 0
-        bot, began = web.bot(), time.perf_counter()
-        outcomes = Counter(result.outcome for result in bot.run(urls))
-        seconds = time.perf_counter() - began
-    assert outcomes == {"unchanged": len(urls)}
-    yield "a warm run: requests a target", f"{web.requests / len(urls):g}", "", ""
-    yield bench_row("a warm run: our own work a target, the disk's included", [seconds / len(urls)])
-
-
-BENCH_USAGE = "usage: python test_walsh_research.py bench [--quick] [--robots FOLDER]"
-BENCH_LINE = "| {} | {} | {} | {} |"
+    return f"| {what} | {shown} | {peer} {beside} | {ratio:.2g} |"
 
 
 # What people write who do without us, and ask robots.txt.
 BENCH_URLLIB = """
-import re, sys
+import sys
+from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 from urllib.robotparser import RobotFileParser
-
 AGENT = {"User-Agent": "Walsh-Research"}
 url = sys.argv[1]
 robots = RobotFileParser()
@@ -9139,26 +8635,14 @@ with urlopen(Request(urljoin(url, "/robots.txt"), headers=AGENT), timeout=30) as
     robots.parse(answer.read().decode("utf-8", "replace").splitlines())
 if robots.can_fetch("Walsh-Research", url):
     with urlopen(Request(url, headers=AGENT), timeout=30) as answer:
-        body = answer.read().decode("utf-8", "replace")
-    print(url, answer.status, len(body), re.search("<title>(.*?)</title>", body, re.S)[1])
-"""
-
-BENCH_REQUESTS = """
-import re, requests, sys
-from protego import Protego
-
-session = requests.Session()
-session.headers["User-Agent"] = "Walsh-Research"
-url = sys.argv[1]
-robots = Protego.parse(session.get(urljoin(url, "/robots.txt"), timeout=30).text)
-if robots.can_fetch(url, "Walsh-Research"):
-    answer = session.get(url, timeout=30)
-    title = re.search("<title>(.*?)</title>", answer.text, re.S)[1]
-    print(url, answer.status_code, len(answer.text), title)
+        print(url, answer.status, len(answer.read()))
 """
 
 BENCH_PAGE = "<!doctype html><title>A page</title>" + "<p>Some words in a paragraph.</p>\n" * 300
-BENCH_ROBOTS = "User-agent: *\n" + "".join(f"Disallow: /denied/{n}/\n" for n in range(9))
+BENCH_POLICIES = {
+    "/robots.txt": ("text/plain", "User-agent: *\nDisallow: /denied/\n"),
+    LIST_PATH: ("application/json", blocklist("blocked.test")),
+}
 
 
 class BenchPages(http.server.BaseHTTPRequestHandler):
@@ -9172,12 +8656,7 @@ class BenchPages(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         time.sleep(self.server.seconds)
-        self.server.requests[self.path] += 1
-        content_type, body = "text/html", BENCH_PAGE
-        if self.path == "/robots.txt":
-            content_type, body = "text/plain", BENCH_ROBOTS
-        elif self.path.endswith("blocklist.json"):
-            content_type, body = "application/json", blocklist("blocked.test")
+        content_type, body = BENCH_POLICIES.get(self.path, ("text/html", BENCH_PAGE))
         fields = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         self.wfile.write(f"HTTP/1.1 200 OK\r\n{fields}\r\n{body}".encode())
 
@@ -9188,7 +8667,7 @@ class BenchSite(socketserver.ThreadingTCPServer):
     daemon_threads, request_queue_size = True, 512
 
     def __init__(self, seconds=0.0, host="127.0.0.1", port=0):
-        self.seconds, self.requests = seconds, Counter()
+        self.seconds = seconds
         super().__init__((host, port), BenchPages)
         self.port = self.server_address[1]
         self.origin = f"http://{host}:{self.port}"
@@ -9209,247 +8688,141 @@ for number in range(rounds + 1):        # the first round fills the caches
     for column, (code, *command) in zip(samples, commands):
         words = [word.replace("{n}", str(number)) for word in command]
         began = time.perf_counter()
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        child = subprocess.Popen(words, **quiet)
+        child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         status, usage = os.wait4(child.pid, 0)[1:]
         child.returncode = status
         assert status == code << 8, (status, words)
-        column.append((time.perf_counter() - began, usage.ru_maxrss))
+        column.append(((time.perf_counter() - began) * 1000, usage.ru_maxrss / 1024))
 print(json.dumps([column[1:] for column in samples]))
 """
 
 
-def bench_peer(name):
-    """A module of somebody else, or None where it is not installed."""
-    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+class BenchProcesses(NamedTuple):
+    """Whole processes that are measured: a folder for their caches, and where the blocklist is."""
 
+    folder: Path
+    origin: str
 
-class BenchProcesses:
-    """A folder for scripts and caches, and whole processes that are measured."""
-
-    def __init__(self, folder, origin):
-        self.folder = Path(folder)
-        self.origin = origin
-        self.environment = environment_of(PYTHONPYCACHEPREFIX=self.folder / "pycache")
-
-    def ours(self, cache, *words, script=False):
+    def ours(self, cache, *words, start=("-m", "walsh_research")):
         """A command of ours; `{n}` in the name of the cache is the round."""
-        start = [str(MODULE)] if script else ["-m", "walsh_research"]
-        options = ["--allow-private", "--origin", self.origin]
-        folder = str(self.folder / cache)
-        return [sys.executable, *start, *options, "--cache-dir", folder, *words]
+        options = ["--allow-private", "--origin", self.origin, "--cache-dir"]
+        return [sys.executable, *start, *options, str(self.folder / cache), *words]
 
-    def theirs(self, program, page, *modules):
-        """A peer's command, or None where a module of it is not installed."""
-        if not all(map(bench_peer, modules)):
-            return None
-        return [sys.executable, "-c", program, page]
+    def both(self, cache, page):
+        """Ours by -m, and as a script, each with caches of its own."""
+        script = self.ours("s" + cache, page, start=[str(MODULE)])
+        return [self.ours("m" + cache, page), script]
 
     def measured(self, rounds, *commands, code=0):
-        """Of each command its seconds and its KiB at the peak; Nones where it is None."""
-        plan = json.dumps([[[code, *command] for command in commands if command], rounds])
+        """Of each command its milliseconds and its MiB at the peak."""
+        plan = json.dumps([[[code, *command] for command in commands], rounds])
         launcher = [sys.executable, "-I", "-S", "-c", BENCH_LAUNCHER, plan]
-        ran = subprocess.run(launcher, stdout=subprocess.PIPE, check=True, env=self.environment)
-        columns = iter(json.loads(ran.stdout))
-        return [list(zip(*next(columns))) if command else (None, None) for command in commands]
-
-    def seconds(self, command):
-        """How long it takes, once."""
-        began = time.perf_counter()
-        subprocess.run(command, check=True, env=self.environment, capture_output=True)
-        return time.perf_counter() - began
-
-    def primed(self, names, rounds, page):
-        """Caches that hold the blocklist and nothing of the page's site, one for each round."""
-        self.seconds(self.ours("primed", "--check", page))
-        for name in names:
-            for number in range(rounds + 1):
-                shutil.copytree(self.folder / "primed", self.folder / f"{name}-{number}")
+        environment = environment_of(PYTHONPYCACHEPREFIX=self.folder / "pycache")
+        ran = subprocess.run(launcher, stdout=subprocess.PIPE, check=True, env=environment)
+        return [list(zip(*column)) for column in json.loads(ran.stdout)]
 
 
-def bench_pages(quick):
-    """A page and its robots.txt, as whole processes, where the blocklist is held."""
+def bench_processes(quick):
+    """A page and its robots.txt, where the blocklist is held; and a denial from the cache."""
     rounds = 5 if quick else 15
-    for away in (0.0, 0.05):
-        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            site, publisher = [stack.enter_context(BenchSite(away)) for _ in range(2)]
-            processes = BenchProcesses(folder, publisher.origin)
-            processes.primed(("m", "s"), rounds, publisher.origin + "/page")
-            page = site.origin + "/page"
-            module, script, urllib, requests = processes.measured(
-                rounds,
-                processes.ours("m-{n}", page),
-                processes.ours("s-{n}", page, script=True),
-                processes.theirs(BENCH_URLLIB, page),
-                processes.theirs(BENCH_REQUESTS, page, "requests", "protego"),
-            )
-        what = f"a page, {away * 1000:.0f} ms away"
-        for how, ours in (("by -m", module), ("as a script", script)):
-            yield bench_row(f"{what}, {how}", ours[0], urllib[0], "urllib + robotparser")
-            yield bench_row(f"{what}, {how}", ours[0], requests[0], "requests + Protego")
-    for how, ours in (("by -m", module), ("as a script", script)):
-        mib = [[kib / 1024 for kib in peaks] for peaks in (ours[1], urllib[1])]
-        yield bench_row(f"peak memory, {how}", *mib, "urllib + robotparser", "MiB")
-
-
-def bench_denials(quick):
-    """What is refused from the cache: no request is sent."""
-    rounds = 5 if quick else 15
-    with tempfile.TemporaryDirectory() as folder, BenchSite() as site, BenchSite() as publisher:
-        processes = BenchProcesses(folder, publisher.origin)
-        page = site.origin + "/denied/1/"
-        module, script = processes.measured(
-            rounds,
-            processes.ours("cache", page),
-            processes.ours("cache", page, script=True),
-            code=3,
-        )
-        nothing = processes.measured(rounds, [sys.executable, "-c", "pass"])[0]
-        assert site.requests == {"/robots.txt": 1}
-    for how, ours in (("by -m", module), ("as a script", script)):
-        yield bench_row(f"a denial from the cache, {how}", ours[0], nothing[0], "python -c pass")
+    with tempfile.TemporaryDirectory() as folder, BenchSite(0.05) as site, BenchSite() as publisher:
+        processes = BenchProcesses(Path(folder), publisher.origin)
+        processes.measured(0, processes.ours("primed", "--check", publisher.origin + "/page"))
+        for name, number in itertools.product("ms", range(rounds + 1)):
+            shutil.copytree(processes.folder / "primed", processes.folder / f"{name}{number}")
+        page = site.origin + "/page"
+        urllib = [sys.executable, "-c", BENCH_URLLIB, page]
+        *pages, urllib = processes.measured(rounds, *processes.both("{n}", page), urllib)
+        denied = processes.both("-denied", site.origin + "/denied/1/")
+        denials = processes.measured(rounds, *denied, code=3)
+        (nothing,) = processes.measured(rounds, [sys.executable, "-c", "pass"])
+    for how, page, denial in zip(("by -m", "as a script"), pages, denials):
+        yield bench_row(f"a page 50 ms away, {how}", page[0], urllib[0], "urllib + robotparser")
+        yield bench_row(f"peak memory, {how}", page[1], urllib[1], "urllib + robotparser", "MiB")
+        yield bench_row(f"a denial from the cache, {how}", denial[0], nothing[0], "python -c pass")
 
 
 def bench_jobs(quick):
     """Each address of 127.0.1.0/24 is a host of its own on Linux, and on Linux alone."""
-    if sys.platform != "linux":
-        return
     hosts, targets, jobs, rounds = (12, 2, 4, 1) if quick else (60, 3, 16, 3)
     names = [f"127.0.1.{number + 1}" for number in range(hosts)]
-    many, one = [], []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         site = stack.enter_context(BenchSite(0.05, names[0]))
         for name in names[1:]:
             stack.enter_context(BenchSite(0.05, name, site.port))
-        processes = BenchProcesses(folder, site.origin)
+        processes = BenchProcesses(Path(folder), site.origin)
         file = processes.folder / "targets.txt"
         pages = [f"http://{host}:{site.port}/{n}" for n in range(targets) for host in names]
         file.write_text("\n".join(pages))
-        for number in range(rounds):
-            for column, count in ((many, jobs), (one, 1)):
-                words = ("--jobs", str(count), "--input", str(file))
-                column.append(processes.seconds(processes.ours(f"{count}-{number}", *words)))
+        words = ("--input", str(file), "--jobs")
+        commands = [processes.ours(f"{n}-{{n}}", *words, str(n)) for n in (jobs, 1)]
+        many, one = processes.measured(rounds, *commands)
     what = f"{hosts * targets} targets of {hosts} hosts 50 ms away, --jobs {jobs}"
-    yield bench_row(what, many, one, "in one process")
+    yield bench_row(what, many[0], one[0], "one process")
 
 
-def bench_schedule(quick):
-    """Many targets on hosts of three paces, in a time that passes as it is slept."""
-    targets = 10_000 if quick else 200_000
-    dice, web = random.Random(5), BenchWeb()
-    hosts = [int(targets / 100 * dice.random() ** 2) for _ in range(targets)]  # uneven
-    urls = (f"https://host{host}.test/{n}" for n, host in enumerate(hosts))
-    bot, began, began_at = web.bot(), time.process_time(), web.at
-    outcomes = Counter(result.outcome for result in bot.run(urls))
-    taken = time.process_time() - began
-    assert outcomes == {"fetched": targets}
-    least = max((count - 1) * (1 + host % 3) for host, count in Counter(hosts).items())
-    what = f"{targets:,} simulated targets"
-    yield bench_row(f"{what}: our own work a target", [taken / targets])
-    yield bench_row(f"{what}: the end", [web.at - began_at], [float(least)], "in theory")
-
-
-def bench_function_row(what, rounds, ours, theirs, peer):
-    """A row about two functions, in seconds of CPU; `theirs` is None where it is missing."""
-    columns = {ours: [], theirs: []}
-    for _ in range(rounds):
-        for function in filter(None, columns):
-            began = time.process_time()
-            function()
-            columns[function].append(time.process_time() - began)
-    return bench_row(what, columns[ours], columns[theirs] or None, peer)
-
-
-def bench_parser(parse, allows, files, urls):
-    """What is measured of a parser of robots.txt."""
+def bench_parser(parse, allows, files):
+    """The milliseconds of CPU that a parser of robots.txt takes."""
+    pages = [f"https://a.test/shop/items/17?sort=price&page={n}" for n in range(len(files))]
+    times = [time.process_time()]
     parsed = [parse(file) for file in files]
+    for _ in range(2):
+        times.append(time.process_time())
+        assert len([*map(allows, parsed, pages)]) == len(files)
+    began, at_parsed, at_asked, ended = [1000 * at for at in (*times, time.process_time())]
     return {
-        "parse": lambda: [parse(file) for file in files],
-        "the next decision each": lambda: [*map(allows, parsed, urls)],
-        "parse, and one decision each": lambda: [allows(parse(file), urls[0]) for file in files],
+        "parsed": at_parsed - began,
+        "the next decision each": ended - at_asked,
+        "parsed and asked once each": at_asked - began,
     }
 
 
 def bench_robots(quick, folder):
     """robots.txt files as sites serve them, each asked about one page."""
-    protego = bench_peer("protego")
+    from protego import Protego
+
     paths = [path for path in sorted(Path(folder).iterdir()) if path.name != "README"]
     bodies = [path.read_bytes() for path in paths]
-    pages = [f"https://a.test/shop/items/17?sort=price&page={n}" for n in range(len(bodies))]
-    ours = bench_parser(wr.RobotsTxt.parse, wr.RobotsTxt.allows, bodies, pages)
-    theirs = {}
-    if protego:
-
-        def allows(robots, page):
-            return robots.can_fetch(page, "Walsh-Research")
-
-        texts = [body.decode("utf-8", "replace") for body in bodies]
-        theirs = bench_parser(protego.Protego.parse, allows, texts, pages)
-    for what, work in ours.items():
-        row = f"{len(bodies)} robots.txt files: {what}"
-        yield bench_function_row(row, 3 if quick else 15, work, theirs.get(what), "Protego")
+    texts = [body.decode("utf-8", "replace") for body in bodies]
+    ours, theirs = [], []
+    for _ in range(4 if quick else 16):
+        ours.append(bench_parser(wr.RobotsTxt.parse, wr.RobotsTxt.allows, bodies))
+        theirs.append(bench_parser(Protego.parse, protego_allows, texts))
+    for what in ours[0]:
+        columns = [[sample[what] for sample in samples[1:]] for samples in (ours, theirs)]
+        yield bench_row(f"{len(bodies)} files of robots.txt, {what}", *columns, "Protego")
 
 
-def bench_feed(quick):
-    """A feed as blogs publish it, with a summary and an article an item; it is made up."""
-    feedparser = bench_peer("feedparser")
-    prose = 'The <a href="https://a.test/">quick</a> fox &amp; the <em>lazy</em> dog, and so on. '
-    items = [
-        f"<item><title>Entry {n} &amp; more</title><link>https://a.test/2026/entry-{n}/</link>"
-        f"<guid isPermaLink='false'>https://a.test/?p={n}</guid>"
-        f"<pubDate>Sat, 23 May 2026 10:00:00 +0000</pubDate>"
-        f"<description><![CDATA[{prose * 4}]]></description></item>\n"
-        for n in range(100 if quick else 1000)
-    ]
-    channel = f"<channel><title>A blog</title>{''.join(items)}</channel>"
-    body = f"<?xml version='1.0'?><rss version='2.0'>{channel}</rss>".encode()
-    ours, theirs = functools.partial(wr.parse_feed, body), None
-    if feedparser:
-        theirs = functools.partial(feedparser.parse, body)
-    what = f"a made-up feed of {len(items)} items: parse"
-    yield bench_function_row(what, 3 if quick else 9, ours, theirs, "feedparser")
+def protego_allows(robots, page):
+    return robots.can_fetch(page, "Walsh-Research")
+
+
+BENCH_USAGE = "usage: python test_walsh_research.py bench [--quick] [--robots FOLDER]"
 
 
 def bench(arguments):
-    """`python test_walsh_research.py bench [--quick] [--robots FOLDER]`. Gives the exit code."""
+    """`python test_walsh_research.py bench [--quick] [--robots FOLDER]`, on Linux."""
     words, quick = [word for word in arguments if word != "--quick"], "--quick" in arguments
-    folder = ""
+    parts = [bench_processes, bench_jobs]
     if len(words) == 2 and words[0] == "--robots" and Path(words[1]).is_dir():
-        folder = words[1]
+        parts.append(functools.partial(bench_robots, folder=words[1]))
     elif words:
         print(BENCH_USAGE, file=sys.stderr)
         return 2
-    version = sys.version.split()[0]
-    print(f"CPython {version} on {sys.platform}, {os.cpu_count()} cores\n")
-    print(BENCH_LINE.format("what", "ours", "beside", "ratio"))
-    print("|---|---|---|---|")
-    parts = [bench_pages, bench_denials, bench_jobs, bench_warm, bench_schedule, bench_feed]
-    if not hasattr(os, "wait4"):
-        parts = parts[3:]  # Windows does not tell what a child used
-    if folder:
-        parts.append(functools.partial(bench_robots, folder=folder))
+    print(f"CPython {sys.version.split()[0]} on {sys.platform}, {os.cpu_count()} cores\n")
+    print("| what | ours | beside | ratio |\n|---|---|---|---|")
     for part in parts:
         for row in part(quick):
-            print(BENCH_LINE.format(*row), flush=True)
+            print(row, flush=True)
     return 0
 
 
 class TestBench:
-    """The benchmark runs."""
-
-    def test_a_part_runs_in_miniature(self):
-        rows = [row[0] for row in bench_warm(True)]
-        assert rows[0] == "a warm run: requests a target" and len(rows) == 2
+    """The benchmark."""
 
     def test_a_row_has_the_ratio_of_its_pairs(self):
-        assert bench_row("a", [2.0, 1.0, 9.0], [4.0, 2.0, 0.1], "b") == ("a", "2 s", "2 s b", "0.5")
-        assert bench_row("a", [0.25, 4e-5, 90.0])[1] == "250 ms"
-        assert bench_row("a", [0.0015]) == ("a", "1.5 ms", "", "")
-        assert bench_row("a", [1.0], None, "b")[2] == "b is not installed"
-
-    def test_it_says_how_it_is_used(self, capsys):
-        assert bench(["--fast"]) == 2
-        assert "--robots FOLDER" in capsys.readouterr().err
+        row = bench_row("a", [2.0, 1.0, 9.0], [4.0, 2.0, 0.1], "b", "MiB")
+        assert row == "| a | 2.0 MiB | b 2.0 MiB | 0.5 |"
 
 
 if __name__ == "__main__":

@@ -129,7 +129,6 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
     from http.client import HTTPResponse
     import ssl  # slow to import, and some decisions need no connection
-    import threading
     from datetime import datetime
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -5489,21 +5488,19 @@ class Fetcher:
 
 
 # === 16. FORMATS   R9 R6   spec 10.4 =========================================
-# Owns what a body means once it is here: Markdown, llms.txt, a page's head, robots directives,
-# feeds and sitemaps.
+# Parsers of response bodies: Markdown, llms.txt, HTML pages, robots directives, feeds and sitemaps.
 
-MAX_READ_BYTES = 2 * 2**20  # ours: of a body that is read for its meaning; bounds all work
-MAX_PARAGRAPH_LINES = 1000  # ours: a list of short ones takes fifty bytes for each
+MAX_READ_BYTES = 2 * 2**20  # ours: the part of a body that is parsed
 MAX_LISTED_ENTRIES = 50_000  # sitemaps.org; 2 MiB of Markdown can hold 170,000 links
-MAX_LISTED_BYTES = 17 * 2**20  # ours: of all entries or links; a long base grows each
-MAX_FEED_TEXT = 4096  # ours: characters of a title, id or link; nobody reads more
-MAX_HEAD_LISTED = 100  # ours: feeds or directives of a page, each a line; attributes of a tag
-# XML: what expat would hold in memory, and the work that a small gzip can ask for.
-MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment, which expat holds whole
-# ours: elements, 20 an entry, since 50 KB of gzip can hold 13 million; names, of which expat keeps
-# 300 bytes each; open elements, of which it keeps 100 bytes each, and a feed has six
+MAX_LISTED_BYTES = 17 * 2**20  # ours: memory of all entries; each may repeat a long base URL
+MAX_FEED_TEXT = 4096  # ours: characters of a title, an id or a link
+MAX_HEAD_LISTED = 100  # ours: feeds and directives of a page, and attributes of a tag
+# Limits of XML, because expat keeps a tag, the names and the open elements in memory, and a small
+# gzip can hold very many elements.
+MAX_XML_TAG_BYTES = 256 * 1024  # ours: a tag or a comment
+# ours: all elements, at 20 for each entry (50 KB of gzip can hold 13 million); different names, at
+# 300 bytes each; open elements, at 100 bytes each (a feed needs six)
 MAX_XML_COUNTS = 1_000_000, 4096, 256
-MAX_MENDED_SLIPS = 20_000  # ours: references and slips of one feed; each takes 200 bytes
 MAX_SITEMAP_BYTES = 50 * 2**20  # sitemaps.org: unpacked; 2 MiB of gzip can hold 2 GiB of spaces
 
 
@@ -5516,7 +5513,7 @@ class FeedItem(NamedTuple):
     published: str  # ISO 8601 in UTC, or ""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
@@ -5525,9 +5522,9 @@ class Feed(NamedTuple):
 
     kind: str  # "rss", "atom" or "json"
     title: str
-    url: str  # the site that the feed speaks for (absolute), or ""
+    url: str  # of the site that publishes the feed (absolute), or ""
     items: list[FeedItem]
-    warning: str = ""  # where the document broke, if it did
+    warning: str = ""  # where parsing ended early, and why, or ""
 
 
 class SitemapEntry(NamedTuple):
@@ -5537,7 +5534,7 @@ class SitemapEntry(NamedTuple):
     lastmod: Optional[str]  # as the sitemap writes it, or None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
@@ -5546,24 +5543,24 @@ class Sitemap(NamedTuple):
 
     kind: str  # "urlset", "index" or "text"
     entries: list[SitemapEntry]
-    warning: str = ""  # what was left out, if anything was
+    warning: str = ""  # where parsing ended early, and why, or ""
 
 
 class LlmsLink(NamedTuple):
     """A link of an llms.txt."""
 
-    section: str  # "" outside of all sections
+    section: str  # "" before the first section
     title: str
     url: str  # absolute where a base URL was given
     note: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The fields by name, as data that `json` can write."""
         return record_dict(self)
 
 
 class LlmsTxt(NamedTuple):
-    """An llms.txt as `parse_llms_txt` reads it: a hint, never policy."""
+    """An llms.txt as `parse_llms_txt` reads it. It is a hint, not a policy."""
 
     title: str
     summary: str
@@ -5578,28 +5575,28 @@ class PageMetadata(NamedTuple):
     canonical: str
     language: str
     robots: tuple[str, ...]  # lower-case directives of <meta> robots and walsh-research
-    feeds: tuple[Link, ...]  # the rel=alternate feeds that the head advertises
-    markdown: tuple[Link, ...]  # and the same content as Markdown
+    feeds: tuple[Link, ...]  # <link rel=alternate> to feeds
+    markdown: tuple[Link, ...]  # <link rel=alternate> to Markdown
 
 
 Fields = dict[str, str]  # of a feed, an entry or a tag, by name
-MEDIA_KIND = lazy_re(  # the first that fits
+MEDIA_KIND = lazy_re(  # the first alternative that matches
     r"(?s)(?P<markdown>.*markdown)|(?P<html>(?:text/html|application/xhtml\+xml)\Z)"
     r"|(?P<feed>(?:application|text)/(?:(?:rss|atom)\+?xml|feed\+json)\Z)"
     r"|.*[/+](?:(?P<json>json)|(?P<xml>xml))\Z|(?P<text>text/)|(?P<other>)"
 )
 ABSOLUTE_HTTP = lazy_re(r"(?i)https?://[^\s/?#]")
-CONTROL_RUN = lazy_re(r"[\x00-\x20\x7f-\x9f]+")
+BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
 
 
 def media_kind(media_type: str) -> str:
-    """Which reading fits: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
+    """The parser for a media type: "markdown", "html", "feed", "json", "xml", "text" or "other"."""
     found = MEDIA_KIND.match(media_type_of(media_type))
     return str(found and found.lastgroup)  # R9.2, spec 10.4: "contains markdown"
 
 
 def cut_for_reading(body: bytes) -> tuple[bytes, str]:
-    """What is read of a body for its meaning: its first `MAX_READ_BYTES`; and a warning or ""."""
+    """The first `MAX_READ_BYTES` of a body, and a warning if there are more, else ""."""
     if len(body) <= MAX_READ_BYTES:
         return body, ""
     warning = f"body has {len(body)} bytes, only the first {MAX_READ_BYTES} are read for meaning"
@@ -5607,31 +5604,31 @@ def cut_for_reading(body: bytes) -> tuple[bytes, str]:
 
 
 def held_bytes(entry: Iterable[Optional[str]]) -> int:
-    """About how many bytes of memory an entry takes; one letter of a wide alphabet widens a text."""
+    """About how many bytes of memory an entry takes. One wide character makes a whole str wide."""
     texts = filter(None, entry)
     return 80 + sum(50 + len(text) * (1 if text.isascii() else 4) for text in texts)
 
 
 def one_line(text: str) -> str:
-    """The text without control characters, as long as a title may be; white space is one blank."""
-    return " ".join(CONTROL_RUN.sub(" ", text[:MAX_FEED_TEXT]).split())
+    """At most `MAX_FEED_TEXT` characters, with one blank for each run of blanks and controls."""
+    return BLANKS.sub(" ", text[:MAX_FEED_TEXT]).strip()
 
 
 def html_text(value: str) -> str:
-    """The same of HTML, its character references resolved.
+    """`one_line` of a text with character references, which are resolved.
 
-    It is cut first, since Python refuses a reference of more than 4,300 digits.
+    The text is cut first, because `unescape` raises ValueError for more than 4,300 digits.
     """
     return one_line(unescape(value[:MAX_FEED_TEXT]))
 
 
 def absolute_url(base: str, reference: str) -> str:
-    """The absolute URL, or "" where it is none, since one bad link must not lose the others.
+    """The absolute URL of a reference, or "" if it has none. Never raises.
 
-    Without a base a reference is left as it stands.
+    Without a base the reference is returned as it is.
     """
     reference = reference.strip()
-    if len(base) + len(reference) > MAX_FEED_TEXT:  # resolving many would take minutes
+    if len(base) + len(reference) > MAX_FEED_TEXT:  # resolving 50,000 of them would take minutes
         return ""
     if not base or not reference:
         return one_line(reference)
@@ -5641,40 +5638,41 @@ def absolute_url(base: str, reference: str) -> str:
 
 
 def http_url(base: str, reference: str) -> str:
-    """The absolute URL where it is http(s), else ""."""
+    """The absolute URL of a reference if its scheme is http or https, else ""."""
     url = absolute_url(base, reference)
     if ABSOLUTE_HTTP.match(url):
         return url
     return ""
 
 
-# 16a. Markdown: R9's generic rule, which asks what is code and what is a link, and no more.
-# All expressions down to 16c are linear by one rule: no two neighbours repeat the same character,
-# and none repeats a repeat, unless each round has a mark of its own.
-CODE_BLOCK = lazy_re(r"""(?msx)  # and a comment; one that never ends takes all that follows
+# 16a. Markdown. R9's generic rule needs code and links, so no other syntax is parsed.
+# Every expression of 16a takes linear time: no two adjacent repeats match the same character, and a
+# repeat within a repeat begins with a character of its own.
+CODE_BLOCK = lazy_re(r"""(?msx)  # or a comment; without an end it takes all that follows
     ^[ \t>]*(?:(?:[-+*]|[0-9]{1,9}[.)])[ \t]+){0,99}(?:
         (?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*?(?:^[ \t>]*(?P=fence)[`~]*[ \t\r]*$|\Z)
       | <!--.*?(?:-->|\Z)
       | <pre\b.*?(?:</pre>|\Z))""")
-MARKDOWN_LINE = lazy_re(r"\ufeff?([^\n\r]+)(?:\r?\n|\r|\Z)|[\n\r]+|\Z")  # empty ones are one
+MARKDOWN_LINE = lazy_re(  # a run of empty lines is one line
+    r"\ufeff?([^\n\r]+)(?:\r?\n|\r|\Z)|[\n\r]+|\Z"
+)
 LINE_PARTS = lazy_re(r"""(?x)
     (?P<quote>(?:[ ]{0,3}>[ ]?){0,99}) (?P<indent>[ ]*)
     (?P<items>(?:(?:[-+*]|[0-9]{1,9}[.)])(?:[ ]+|\Z)){0,99})
     (?:(?P<heading>\#{1,6})(?:[ ]+|\Z))?
     (?P<words>.*?) (?(heading)(?:(?<!\S)\#+)?)\Z""")
 ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{0,31});"
-MARKDOWN_ENTITY = lazy_re(ENTITY)
-# An escape, a code span, a comment, a tag. The end of a run of back-ticks is searched for in vain
-# once for each length: what follows has none.
+# An escape, a code span, a comment or a tag. A code span without an end costs a search of the rest
+# of the block, but only once for each of the 32 lengths of a run.
 PLAIN_MARK = lazy_re(
     r"(?s)\\(?P<escaped>[!-/:-@\[-`{-~])|(?<!`)(?P<ticks>`{1,32})(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
     r"|<!--[^<>]*-->|(?<!\]\()</?[A-Za-z][A-Za-z0-9-]*(?:[\s/][^<>\[\]]*)?>"
 )
-# Lone surrogates stand for the punctuation of escapes and code while marks are looked for.
+# Lone surrogates replace the punctuation of escapes and code spans while links are searched for.
 HIDDEN = {sign: 0xDC00 + sign for sign in b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"}
 SHOWN = {hidden: sign for sign, hidden in HIDDEN.items()}
-# What follows a link's text: its destination, in <...> or with parentheses in parentheses, and its
-# title.
+# What follows the text of a link: its destination, which is in <...> or has balanced parentheses,
+# and its title.
 INNER = r"[^\s()]*(?:\([^\s()]*\)[^\s()]*){0,99}"
 OUTER = rf"[^\s()]*(?:\({INNER}\)[^\s()]*){{0,99}}"
 TAIL = (
@@ -5687,14 +5685,14 @@ EMPHASIS = lazy_re(r"(?<![\s*])\*+|(?<!\*)\*+(?![\s*])|(?<!\w)_+(?=\S)|(?<!_)_+(
 
 
 def markdown_blocks(text: str) -> Iterator[tuple[int, bool, str]]:
-    """(level, whether it is quoted, text) of each heading, and of each paragraph, whose level is 0.
+    """(level, whether it is quoted, text) of each heading and paragraph. A paragraph has level 0.
 
-    What is code or a comment is neither.
+    Code and comments are left out.
     """
-    lines: list[str] = []  # of the block that is open
-    level = 0  # of that block; a heading ends with its line
+    lines: list[str] = []  # of the current block
+    level = 0  # of the current block; a heading is one line
     is_quoted = False
-    column = 0  # where the words of the list item begin that is open
+    column = 0  # at which the text of the current list item begins
     for found in MARKDOWN_LINE.finditer(CODE_BLOCK.sub("\n\n", text)):
         line = (found[1] or "").expandtabs(4).rstrip()
         parts = cast("re.Match[str]", LINE_PARTS.match(line))
@@ -5705,10 +5703,10 @@ def markdown_blocks(text: str) -> Iterator[tuple[int, bool, str]]:
             continue
         indent = len(parts["indent"])
         outer_column = min(column, indent)
-        is_code = indent >= outer_column + 4  # where no paragraph goes on
+        is_code = indent >= outer_column + 4  # unless it continues a paragraph
         begins = parts["items"] or parts["heading"] or (parts["quote"] and not is_quoted)
         goes_on = words and (is_code or not begins) and not level
-        if lines and goes_on and len(lines) < MAX_PARAGRAPH_LINES:
+        if lines and goes_on and len(lines) < 1000:  # ours: a str takes 50 bytes
             lines.append(words)
             continue
         if lines:
@@ -5727,23 +5725,23 @@ def markdown_blocks(text: str) -> Iterator[tuple[int, bool, str]]:
 
 
 def hide_marks(mark: re.Match[str]) -> str:
-    """What an escape or a code span holds; of a comment or a tag, nothing."""
-    if mark["escaped"]:  # each would take 76 bytes, and 2 MiB hold a million
+    """The content of an escape or a code span, hidden; "" for a comment or a tag."""
+    if mark["escaped"]:  # interned, because 2 MiB can hold a million of 76 bytes each
         return sys.intern(mark["escaped"].translate(HIDDEN))
     return (mark["code"] or "").translate(HIDDEN)
 
 
 def show_marks(text: str) -> str:
-    """The same with its character references resolved, and what `hide_marks` has hidden."""
-    return MARKDOWN_ENTITY.sub(lambda mark: unescape(mark[0]), text).translate(SHOWN)
+    """The text with character references resolved, and without the effect of `hide_marks`."""
+    return re.sub(ENTITY, lambda mark: unescape(mark[0]), text).translate(SHOWN)
 
 
 def markdown_links(text: str) -> list[Link]:
     """The inline links `[text](url)` with an absolute http(s) URL, in order, each URL once.
 
-    R9, spec 10.4. Images, code, references and autolinks are none; `[![badge](i)](url)` is one. The
-    title is plain text, escapes in the URL are resolved. At most `MAX_LISTED_ENTRIES`, and
-    `MAX_LISTED_BYTES` of them. Never raises.
+    R9, spec 10.4. Images, code, reference links and autolinks are left out; `[![badge](i)](url)` is
+    a link. Titles are plain text, and escapes in URLs are resolved. At most `MAX_LISTED_ENTRIES`
+    links and `MAX_LISTED_BYTES` are returned. Never raises.
     >>> markdown_links("- [The *spec*](https://wal.sh/bot/): read `[me](https://x.test/)`")
     [Link(title='The spec', url='https://wal.sh/bot/')]
     """
@@ -5756,9 +5754,9 @@ def plain_links(document: LlmsTxt) -> list[Link]:
 
 
 def markdown_entries(text: str, base_url: str, head: Fields) -> Iterator[LlmsLink]:
-    """Each URL that a Markdown document links to, once; `head` gets its title and its summary.
+    """The links of a Markdown document, each URL once. Puts its title and summary into `head`.
 
-    An absolute URL stands as it is written, a relative one counts where there is a base.
+    An absolute URL is kept as written. A relative one is resolved, or left out without a base.
     """
     section = ""
     seen = set()
@@ -5783,11 +5781,11 @@ def markdown_entries(text: str, base_url: str, head: Fields) -> Iterator[LlmsLin
 
 # 16b. llms.txt
 def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
-    """An llms.txt: its H1, its quoted summary, and its links, each with the H2 it stands under.
+    """Parse an llms.txt: its H1, its quoted summary, and its links, each with the H2 above it.
 
-    Relative URLs are resolved; what is no http(s) URL even then is left out, and each URL is given
-    once. A note is the text behind a link that begins its list item, or its paragraph. At most
-    `MAX_LISTED_BYTES` of links. Never raises.
+    Relative URLs are resolved, others than http(s) left out, and each URL is given once. If a link
+    begins its list item or paragraph, the text after it is its note. At most `MAX_LISTED_ENTRIES`
+    links and `MAX_LISTED_BYTES` are returned. Never raises.
     >>> parse_llms_txt("# Site\\n## Docs\\n- [A](/a.md): first", "https://x.test/llms.txt").links
     [LlmsLink(section='Docs', title='A', url='https://x.test/a.md', note='first')]
     """
@@ -5796,30 +5794,40 @@ def parse_llms_txt(text: str, base_url: str = "") -> LlmsTxt:
     return LlmsTxt(head.get("title", ""), head.get("summary", ""), links)
 
 
-# 16c. A page's head. html.parser's time and tokens on hostile pages differ between patch releases.
-OWN_ROBOTS = "meta " + UA_TOKEN.lower()
-HEAD_FIELDS = {  # an element of the head: the attribute that tells
-    "html": "lang",
-    "title": "<text>",
-    "base": "href",
-    "meta description": "content",
-    "meta robots": "content",
-    OWN_ROBOTS: "content",
-    "link canonical": "href",
-    "alternate feed": "href",
-    "alternate markdown": "href",
-}
-RAW_NAMES = "title|script|style|noscript|template|noframes"
-HEAD_TOKEN = lazy_re(rf"""(?isx)\s*(?:      # anything else begins the body, or ends the head
-    <!(?=--).*?-->
-  | <(?!!--)[!?][^>]*>
-  | <(?:(?P<raw>{RAW_NAMES})
-      | (?P<name>html|head|meta|link|base|basefont|bgsound
-          |/(?!(?:head|body|html)[\s/>])[a-z][^\s/>]*))
-    (?P<attributes>[\s/][^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*){{0,99}})?>
-    (?(raw)(?P<text>.*?)(?=</(?P=raw)[\s/>])))""")
+# 16c. The head of a page. HTML_TOKEN splits a page into tags and text, for the words of 16d too, in
+# linear time; html.parser takes 50 s for 128 KiB of `<a b='` (3.9 to 3.13). As in browsers, a
+# comment, a quoted value or a script without an end takes all that follows, so no search for an end
+# is repeated. White space at the beginning and the end of a <pre> is no text.
+HTML_ATTRIBUTES = r"""[^>=]*(?:=\s*(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?[^>=]*){0,99}"""
+HTML_TOKEN = lazy_re(rf"""(?isx)
+    <(?P<raw>script|style|title|textarea|iframe|noembed|noframes|noscript)(?=[\s/>])
+      {HTML_ATTRIBUTES} [^>]*(?:>|\Z) (?P<raw_text>.*?)(?=</(?P=raw)[\s/>]|\Z)
+  | <svg[^<>]*/>
+  | <(?P<end>/?)(?=[a-z])(?P<name>(?P<pre>pre(?=[\s>]))?[^\s/>]*)
+      (?P<attributes>{HTML_ATTRIBUTES}) [^>]*(?:>|\Z) (?(pre)(?:\r?\n)?)
+  | <!(?=--).*?(?:-->|\Z)
+  | <[!?/][^>]*(?:>|\Z)
+  | \s{{1,99}}(?=</(?:code>\s{{0,99}}</)?pre[\s>])
+  | (?P<text> \s{{1,999}} | <?(?:[^<]{{0,999}}[^<\s])?[^<\s]{{0,99}})""")  # whole words
 ATTRIBUTE = lazy_re(
     r"""(?<![^\s"'/])([^\s"'/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?"""
+)
+# The head ends at any other tag, and at text.
+HEAD_TAGS = (
+    "base head html link meta noscript script style title"
+    " /base /link /meta /noscript /script /style /title"
+).split()
+OWN_ROBOTS = "meta " + UA_TOKEN.lower()
+# An element, and its `name` or `rel`; for an alternate, the kind of its `type`.
+HEAD_FIELDS = (
+    "html",
+    "title",
+    "meta description",
+    "meta robots",
+    OWN_ROBOTS,
+    "link canonical",
+    "link feed",
+    "link markdown",
 )
 
 
@@ -5832,78 +5840,53 @@ def tag_attributes(text: str) -> Fields:
     return values
 
 
-def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
-    """What a page says of itself in its <head>; what stands in the body is ignored. Never raises.
+def page_metadata(html: str, base_url: str = "") -> PageMetadata:
+    """Parse the <head> of a page, by the same rules for all sites (R9). Never raises.
 
-    R9: generic, no selectors. URLs are absolute (`base_url`, then <base href>); of two values the
-    first holds. <meta name="walsh-research"> replaces <meta name="robots">.
+    The body is ignored. URLs are resolved against `base_url`, or a <base href> before them. Of
+    several values the first counts. <meta name="walsh-research"> replaces <meta name="robots">.
     >>> page_metadata("<title>A &amp; B</title><link rel=canonical href=/a>", "https://x.test/")[:3]
     ('A & B', '', 'https://x.test/a')
     """
-    if isinstance(html, bytes):
-        html = decode_body(html, "text/html")
     found: dict[str, list[Link]] = {field: [] for field in HEAD_FIELDS}
-    for field, link in head_facts(html):
-        if link.url and len(found[field]) < MAX_HEAD_LISTED:
-            found[field].append(link)
+    for token in HTML_TOKEN.finditer(html.removeprefix("\ufeff")):
+        tag = f"{token['end'] or ''}{token['raw'] or token['name'] or ''}".lower()
+        if (tag and tag not in HEAD_TAGS) or (token["text"] or "").strip():
+            break
+        values = tag_attributes(token["attributes"] or "")
+        value = first_field(values, ("href", "content", "lang"))
+        if tag == "title":
+            value = html_text(token["raw_text"])
+        if tag == "base":
+            base_url = http_url(base_url, value) or base_url
+        labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
+        if "alternate" in labels:
+            labels.append(media_kind(values.get("type", "")))
+        for field in found.keys() & {tag, *[f"{tag} {label}" for label in labels]}:
+            if tag == "link":
+                value = http_url(base_url, value)
+            if value and len(found[field]) < MAX_HEAD_LISTED:
+                found[field].append(Link(values.get("title", ""), value))
     first = {field: links[0].url if links else "" for field, links in found.items()}
-    base = http_url(base_url, first["base"]) or base_url
     robots = ",".join(link.url for link in found[OWN_ROBOTS] or found["meta robots"])
     return PageMetadata(
         title=first["title"],
         description=first["meta description"],
-        canonical=http_url(base, first["link canonical"]),
+        canonical=first["link canonical"],
         language=first["html"],
         robots=tuple(dict.fromkeys(directive for _, directive in robots_tag_directives(robots))),
-        feeds=resolved_links(found["alternate feed"], base),
-        markdown=resolved_links(found["alternate markdown"], base),
+        feeds=tuple(found["link feed"]),
+        markdown=tuple(found["link markdown"]),
     )
 
 
-def resolved_links(links: Iterable[Link], base: str) -> tuple[Link, ...]:
-    """The links with absolute URLs, but for those that do not lead anywhere by http(s)."""
-    resolved = [Link(title, http_url(base, href)) for title, href in links]
-    return tuple(link for link in resolved if link.url)
-
-
-def head_facts(text: str) -> Iterator[tuple[str, Link]]:
-    """(field, a Link of title and value) of each of `HEAD_FIELDS`, until the head ends."""
-    token = HEAD_TOKEN.match(text, int(text.startswith("\ufeff")))
-    while token:
-        name = (token["name"] or token["raw"] or "").lower()
-        values = tag_attributes(token["attributes"] or "")
-        values["<text>"] = html_text(token["text"] or "")
-        labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
-        fields = {name, *[f"{name} {label}" for label in labels]}
-        if "link alternate" in fields:
-            fields.add(f"alternate {media_kind(values.get('type', ''))}")
-        for field in HEAD_FIELDS.keys() & fields:
-            yield field, Link(values.get("title", ""), values.get(HEAD_FIELDS[field], ""))
-        token = HEAD_TOKEN.match(text, token.end())
-
-
-# 16d. A page's words, in one walk over its tags: a tree of them would fill the memory, and
-# html.parser takes 50 s for 128 KiB of `<a b='` (3.9 to 3.13).
-MAX_OPEN_ELEMENTS = 100  # ours: an end tag may cost a step for each
-# As in browsers, a comment, a quoted value or a script that never ends takes all that follows, so
-# no end is searched for in vain. The white space at either end of a <pre> is none.
-HTML_ATTRIBUTES = r"""[^>=]*(?:=\s*(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?[^>=]*){0,99}"""
-HTML_TOKEN = lazy_re(rf"""(?isx)
-    <(?P<raw>script|style|title|textarea|iframe|noembed|noframes)(?=[\s/>])
-      {HTML_ATTRIBUTES} [^>]*(?:>|\Z) .*?(?=</(?P=raw)[\s/>]|\Z)
-  | <svg[^<>]*/>
-  | <(?P<end>/?)(?=[a-z])(?P<name>(?P<pre>pre(?=[\s>]))?[^\s/>]*)
-      (?P<attributes>{HTML_ATTRIBUTES}) [^>]*(?:>|\Z) (?(pre)(?:\r?\n)?)
-  | <!(?=--).*?(?:-->|\Z)
-  | <[!?/][^>]*(?:>|\Z)
-  | \s{{1,99}}(?=</(?:code>\s{{0,99}}</)?pre[\s>])
-  | (?P<text> \s{{1,999}} | <?(?:[^<]{{0,999}}[^<\s])?[^<\s]{{0,99}})""")  # whole words
-BLANKS = lazy_re(r"[\s\x00-\x1f\x7f-\x9f]+")
-LINE_END = lazy_re(r"\r\n?|\n")
-# A row is a line if its end comes before each of the others: a table that has them in a row is
-# there for layout.
+# 16d. The words of a page, in one pass over its tokens, because a tree of them would take too much
+# memory.
+MAX_OPEN_ELEMENTS = 100  # ours: an end tag is compared with all of them
+# A row is written as one line if its end comes first. If a table, a heading, a <pre> or a blank
+# line does, the table is for layout.
 ROW_END = lazy_re(r"(?i)<(?:(?P<row>/?tr|/table)|table|pre|h[1-6]|br[\s/]*>\s*<br)\b")
-# What an element does: the white space before and after it, and what its first line begins with.
+# For each element the white space before and after it, and the beginning of its first line.
 TAGS = {
     **dict.fromkeys("br caption dd dt figcaption legend summary td th tr".split(), ("\n", "")),
     **dict.fromkeys(
@@ -5916,21 +5899,22 @@ TAGS = {
     "li": ("\n", "- "),
 }
 EMPTY_ELEMENTS = "area base br col embed hr img input link meta source track wbr".split()
-# The end of another element may be missing, or says nothing.
+# The elements whose ends are tracked. The end of another one may be missing, or has no effect.
 CONTAINERS = "article blockquote div dl li main ol pre section table tr ul".split()
 OPTIONAL_ENDS = "dd dt li p td th tr".split()
 LEFT_OUT = frozenset(
-    "annotation audio canvas datalist dialog nav noscript object select svg template video".split()
+    "annotation audio canvas datalist dialog nav object select svg template video".split()
 )
 LEFT_OUT_OF_BODY = LEFT_OUT | {"aside", "footer", "header"}
 
 
 def page_text(html: str, base_url: str = "") -> str:
-    """The words of a page as Markdown, by one reading for all sites (R9). Never raises.
+    """The words of a page as Markdown, by the same rules for all sites (R9). Never raises.
 
-    One <main>, or else one lone <article>, is read alone, else the body without nav, header,
-    footer, aside, form and dialog. Links are those to other pages by http(s); an image is its
-    alternative text. What follows `MAX_READ_BYTES` characters of it is left out.
+    If there is exactly one <main>, or else exactly one <article>, only its words are returned;
+    otherwise those of the body without nav, header, footer, aside, form and dialog. Links to other
+    pages by http(s) are kept, and images are replaced by their alternative texts. The result ends
+    after about `MAX_READ_BYTES` characters.
     >>> page_text("<nav>Menu</nav><h1>A</h1><p>See <a href=/b>B &amp; C</a>", "https://x.test/")
     '# A\\n\\nSee [B & C](https://x.test/b)'
     """
@@ -5940,31 +5924,31 @@ def page_text(html: str, base_url: str = "") -> str:
             if words:
                 return words
     words = read_page(html, base_url, "", LEFT_OUT_OF_BODY | {"form"})
-    return words or read_page(html, base_url, "", LEFT_OUT_OF_BODY)  # a form is around all
+    return words or read_page(html, base_url, "", LEFT_OUT_OF_BODY)  # one <form> holds the page
 
 
 def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
-    """The words of a page, or of its `root` alone, but for the elements that are left out."""
+    """The words of a page, or of its `root` element, without the elements that are left out."""
     out = io.StringIO()
-    # Of each element that is open: its name, what begins each line in it, its layout ("pre", "tr"
-    # for a row that is a line, or ""), and whether its words are read.
+    # For each open element its name, the beginning of its lines, its layout ("pre", "tr" in a row
+    # that is written as one line, or ""), and whether its words are read.
     opened = [("", "", "", not root)]
-    lead = ""  # white space before the next words
-    mark = ""  # what the line begins with that has them
-    href = ""  # of the link that begins with them
-    link_end = ""  # of the link that they are in
+    lead = ""  # the white space before the next words
+    mark = ""  # the beginning of their line
+    href = ""  # the URL of a link that begins with them
+    link_end = ""  # the end of the link that they are in
     for token in HTML_TOKEN.finditer(html):
         name = (token["name"] or "").lower()
         gap, first_mark = TAGS.get(name, ("", ""))
         words = unescape(token["text"] or "")
-        behind = ""  # white space behind these words
+        behind = ""  # the white space after these words
         # What ends.
         outer, _, outer_layout, _ = opened[-1]
         if token["end"] or outer == name in OPTIONAL_ENDS:
             depths = [depth for depth, element in enumerate(opened) if element[0] == name]
             del opened[max(depths, default=MAX_OPEN_ELEMENTS) :]
             if first_mark:
-                mark = ""  # of an item without words
+                mark = ""  # the item had no words
         outer, indent, layout, is_read = opened[-1]
         if outer_layout == "pre" and layout != "pre":
             out.write(f"\n{indent}```")
@@ -6011,7 +5995,7 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
                     opened.append((name, indent, layout, is_read))
         # What is written.
         if layout == "pre":
-            words = LINE_END.sub("\n" + indent, words)
+            words = re.sub(r"\r\n?|\n", "\n" + indent, words)
         else:
             words = BLANKS.sub(" ", words)
         if words == " ":
@@ -6028,12 +6012,12 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
             out.write(mark + words)
             lead = behind
             mark = ""
-        if out.tell() > MAX_READ_BYTES:  # characters, which are in memory twice: a long novel
+        if out.tell() > MAX_READ_BYTES:  # characters; getvalue() doubles their memory
             break
     return out.getvalue() + link_end
 
 
-# 16e. Directives that bind what is done with a page
+# 16e. Robots directives, which say what may be done with a page.
 ROBOTS_WARNINGS = {
     "noindex": "must not be indexed",
     "none": "must not be indexed, and its links must not be followed",
@@ -6047,10 +6031,10 @@ ROBOTS_WARNINGS = {
     "noimageai": "its images must not be used for machine learning",
     "unavailable_after": "must not be used after that date",
 }
-ROBOTS_ITEM = lazy_re(  # RFC 1123 puts a comma behind a weekday
+ROBOTS_ITEM = lazy_re(  # an RFC 1123 date has a comma after its weekday
     r"[^,]*unavailable_after\s*:\s*[a-z]+\s*,[^,]*|[^,]+"
 )
-AGENT_NAME = lazy_re(  # It leaves out a version; `*` is no name, nor is that of a directive.
+AGENT_NAME = lazy_re(  # without its version; `*` and directives with a value are no names
     rf"(?!(?:max-[a-z-]+|{'|'.join(ROBOTS_WARNINGS)}) ?:)"
     r"(?=[^ :])(?:\*(?=[/ :])|([^ :/]*))(?:/[^ :]*)? ?: ?"
 )
@@ -6059,7 +6043,7 @@ AGENT_NAME = lazy_re(  # It leaves out a version; `*` is no name, nor is that of
 def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
     """(agent, directive) pairs of an X-Robots-Tag or of a robots <meta>, lower-case.
 
-    An agent speaks for all that follows; "" is everybody.
+    An agent's name holds for the directives that follow it; "" means everybody.
     >>> list(robots_tag_directives("noai, otherbot: none, unavailable_after: Wed, 25 Jun 2030"))
     [('', 'noai'), ('otherbot', 'none'), ('otherbot', 'unavailable_after: wed, 25 jun 2030')]
     """
@@ -6077,9 +6061,10 @@ def robots_tag_directives(value: str) -> Iterator[tuple[str, str]]:
 def robots_directives(
     headers: Iterable[tuple[str, str]], of_page: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """(the directives that bind us, each once in order; a warning for each that forbids something).
+    """The directives that bind us, each once, and a warning for each that forbids something.
 
-    X-Robots-Tag, then the page's own. What a header addresses to us replaces what it says to all.
+    Those of X-Robots-Tag come first, then the page's own. Directives addressed to us in a header
+    replace those to everybody.
     """
     by_agent: dict[str, list[str]] = collections.defaultdict(list)
     for header, value in headers:
@@ -6096,9 +6081,10 @@ def robots_directives(
     return directives, warnings
 
 
-# 16f. Feeds and sitemaps.  R9: titles, links, ids and dates; never the articles.
-# Both are XML that lists entries, so one reader serves both.
-# By the name of the root: the kind of a document, and the name of its entries.
+# 16f. Feeds and sitemaps. Of a feed only titles, links, ids and dates are read (R9). Both formats
+# are XML that lists entries, so XmlEntries parses both.
+
+# By the name of the root element: the kind of the document, and the name of its entries.
 XML_ROOTS = {
     "rss": ("rss", "item"),
     "rdf": ("rss", "item"),
@@ -6106,11 +6092,7 @@ XML_ROOTS = {
     "urlset": ("urlset", "url"),
     "sitemapindex": ("index", "sitemap"),
 }
-# The prefixes of RSS and Atom as publishers write them. An element with another prefix is no field,
-# unless it is listed with it.
-OWN_PREFIXES = ("", "rss", "atom", "atom10", "a10")
-# The elements, rels and JSON members that fill a field. Of several the first that is there tells.
-FEED_TITLES = ("title", "dc:title")
+# The elements, rels and JSON members that give a field its value, the preferred ones first.
 SITE_LINKS = (
     "link",
     "loc",
@@ -6119,23 +6101,21 @@ SITE_LINKS = (
     "alternate",
     "external_url",
 )
-FEED_LINKS = (*SITE_LINKS, "permalink", "self", "related", "via", "rdf:about")
+FEED_LINKS = (*SITE_LINKS, "permalink", "self", "rdf:about")
 FEED_IDS = ("id", "guid", "opaque id", "rdf:about")
 FEED_DATES = (
     "published",
     "pubdate",
     "issued",
-    "dcterms:issued",
     "date_published",
     "dc:date",
     "created",
-    "dcterms:created",
     "updated",
     "modified",
     "dcterms:modified",
     "date_modified",
 )
-FEED_FIELDS = frozenset((*FEED_TITLES, *SITE_LINKS, *FEED_IDS, *FEED_DATES, "lastmod"))
+FEED_FIELDS = frozenset(("title", "lastmod", *SITE_LINKS, *FEED_IDS, *FEED_DATES))
 
 
 # Dates.
@@ -6144,28 +6124,27 @@ ISO_DATE = lazy_re(  # W3C-DTF, RFC 3339
     r"(?:[t\s]+(?P<clock>(?!24)\d\d:\d\d(?::\d\d)?)(?:[.,]\d+)?)?"
     r"\s*(?:z|utc|gmt|(?P<hours>[+-]\d\d):?(?P<minutes>\d\d)?)?"
 )
-SIGNED_ZONE = lazy_re(r"(?i)(?:gmt|utc?)(?=[+-]\d)")
 
 
 def feed_date(text: str) -> str:
-    """A date of W3C-DTF or RFC 822 as ISO 8601 in UTC; "" where it is none.
+    """A date in W3C-DTF or RFC 822 format as ISO 8601 in UTC; "" for any other text.
 
-    It counts as UTC where it names no zone, or an unknown one (RFC 5322 4.3).
+    Without a zone, or with an unknown one, it is read as UTC (RFC 5322 4.3).
     >>> feed_date("Thu, 01 Jan 2004 19:48:21 EST")
     '2004-01-02T00:48:21Z'
     """
-    # A feed without a date does without these modules.
+    # Imported here, because they take long and few calls need them.
     from datetime import datetime, timedelta, timezone
     from email.utils import parsedate_tz
 
-    text = SIGNED_ZONE.sub("", one_line(text))
+    text = re.sub(r"(?i)(?:gmt|utc?)(?=[+-]\d)", "", one_line(text))
     iso = ISO_DATE.fullmatch(text)
     try:
         if iso:
             day = f"{iso['year']}-{iso['month'] or '01'}-{iso['day'] or '01'}"
             zone = f"{iso['hours'] or '+00'}:{iso['minutes'] or '00'}"
-            zoned = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
-            moment = zoned.astimezone(timezone.utc).replace(tzinfo=None)
+            moment = datetime.fromisoformat(f"{day}T{iso['clock'] or '00:00'}{zone}")
+            moment = moment.astimezone(timezone.utc)
         else:
             parsed = parsedate_tz(text) or parsedate_tz(f"{text} 00:00")
             if not parsed:
@@ -6173,12 +6152,12 @@ def feed_date(text: str) -> str:
             moment = datetime(*parsed[:6]) - timedelta(seconds=parsed[9] or 0)
     except (ValueError, OverflowError, TypeError, IndexError):
         return ""
-    return f"{moment.isoformat()}Z"
+    return f"{moment.isoformat()[:19]}Z"
 
 
-# Entries: their fields, by name, become value tuples.
-BREAK_TAG = lazy_re(r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>")
-# Only known tags are markup, since RSS names no type: `List<String>` is a title.
+# Entries: value tuples are made of the fields of an entry.
+
+# RSS does not say whether a title is HTML. So only these tags are removed: `List<String>` is text.
 INLINE_TAG = lazy_re(
     r"(?i)</?(?:a|abbr|acronym|b|big|cite|code|del|em|font|i|img|ins|kbd|mark|q|s|samp|small"
     r"|span|strike|strong|sub|sup|tt|u|var|wbr)\b[^<>]*>|<!--[^<>]*-->"
@@ -6186,15 +6165,16 @@ INLINE_TAG = lazy_re(
 
 
 def first_field(fields: Fields, names: Iterable[str]) -> str:
-    """The first of these fields that says anything, cut where a URL would be too long."""
+    """The first of these fields that is not empty, cut behind the length that a URL may have."""
     return next(filter(None, map(fields.get, names)), "")[: MAX_FEED_TEXT + 1]
 
 
 def feed_title(fields: Fields, kind: str) -> str:
-    """The title of an entry, or of the whole, of a feed of this kind: one line of text."""
-    text = first_field(fields, FEED_TITLES)
+    """The title of a feed of this kind, or of an entry of it, as one line of text."""
+    text = fields.get("title", "")
     if kind == "rss" or fields.get("type", "").lower() in ("html", "text/html"):
-        return html_text(INLINE_TAG.sub("", BREAK_TAG.sub(" ", text)))
+        text = re.sub(r"(?i)</?(?:br|p|div|li|h[1-6])\b[^<>]*>", " ", text)
+        return html_text(INLINE_TAG.sub("", text))
     return one_line(text)
 
 
@@ -6207,7 +6187,7 @@ def feed_item(fields: Fields, kind: str) -> FeedItem:
         title=feed_title(fields, kind),
         url=absolute_url(fields["base"], first_field(fields, FEED_LINKS)),
         id=one_line(first_field(fields, FEED_IDS)),
-        published=next(filter(None, dates), ""),  # the first that can be read
+        published=next(filter(None, dates), ""),  # the first valid date
     )
 
 
@@ -6217,7 +6197,7 @@ def sitemap_entry(fields: Fields) -> SitemapEntry:
 
 
 def listed(entries: Iterable[Record]) -> tuple[list[Record], str]:
-    """The entries that name anything, and what broke them off or "". Each counts in the limit."""
+    """The entries that are not empty, and why they end early, or "". Empty ones count as well."""
     kept: list[Record] = []
     kept_bytes = 0
     try:
@@ -6233,13 +6213,14 @@ def listed(entries: Iterable[Record]) -> tuple[list[Record], str]:
 
 
 # XML.
-# What may stand before the root, which begins where the group matches. So no DTD reaches expat.
+# A token before the root element, or the beginning of the root, which matches the group. What comes
+# before the root is dropped, so that expat sees no DTD.
 PROLOG_TOKEN = lazy_re(
     rb"(?is)\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
     rb"|<([a-z_:\x80-\xff])"
 )
-# A CDATA section or a comment, which may hold anything; a reference that is not XML's own; a bare
-# & or <.
+# A reference that XML does not define, or a bare & or <. CDATA sections and comments are matched,
+# and kept, because they may contain all of these.
 XML_SLIP = lazy_re(
     rb"(?s)<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)"
     rb"|(?!&(?:lt|gt|amp|quot|apos);)(?:" + ENTITY.encode() + rb"|&|<(?![A-Za-z_:/!?\x80-\xff]))"
@@ -6248,21 +6229,21 @@ XML_FORBIDDEN = lazy_re(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufeff\ufffe\uffff]")
 
 
 def xml_bytes(text: str) -> bytes:
-    """The text in UTF-8, without what XML forbids."""
+    """The text in UTF-8, without the characters that XML forbids."""
     return XML_FORBIDDEN.sub("", text).encode("utf-8", "replace")
 
 
 def mended_slip(slip: re.Match[bytes]) -> bytes:
-    """The same in XML without a DTD: HTML's entities are letters, a bare & or < is itself."""
+    """A match of XML_SLIP as valid XML: HTML's entities as characters, a bare & or < escaped."""
     if slip[0].startswith(b"<!"):
         return slip[0]
     return xml_bytes(escape(unescape(slip[0].decode())))
 
 
 def body_pieces(body: Union[bytes, str]) -> Iterator[bytes]:
-    """A body in pieces, unpacked if it is a gzip. ValueError where it breaks or passes a bound.
+    """A body in pieces, unpacked if it is gzip. Raises ValueError if it is broken or too long.
 
-    A text gets a mark, since its declaration may name the encoding that it once had.
+    A str gets a byte order mark, because it may declare the encoding that it once had.
     """
     if isinstance(body, str):
         body = codecs.BOM_UTF8 + body.encode("utf-8", "replace")
@@ -6283,9 +6264,9 @@ def body_pieces(body: Union[bytes, str]) -> Iterator[bytes]:
 
 
 def utf8_pieces(pieces: Iterator[bytes], content_type: str = "") -> Iterator[bytes]:
-    """A document that comes in pieces in UTF-8, without what XML forbids; never all as one text.
+    """The pieces of a document in UTF-8, without the characters that XML forbids.
 
-    One character beyond U+FFFF makes each of a text take four bytes.
+    The document is never one str, where a character beyond U+FFFF would make all take four bytes.
     """
     first = next(pieces, b"")
     codec = body_codecs(first, content_type)[0]
@@ -6293,41 +6274,44 @@ def utf8_pieces(pieces: Iterator[bytes], content_type: str = "") -> Iterator[byt
 
 
 def from_root(document: bytes) -> bytes:
-    """The root element and what follows it, on the lines where they were."""
+    """The document from its root element on, with the same line numbers."""
     roots = (token.start() for token in PROLOG_TOKEN.finditer(document) if token[1])
     root = next(roots, len(document))
     return b"\n" * document.count(b"\n", 0, root) + document[root:]
 
 
 class XmlEntries:
-    """The fields of each entry of an XML document, which comes in pieces.
+    """A parser of XML documents that list entries.
 
-    `head` has the fields of the whole, and its "kind"; "base" is among the fields of each.
+    `head` has the fields of the document, and its "kind". The fields of the document and of each
+    entry include "base", the URL that links are relative to.
     """
 
     def __init__(self, kinds: Sequence[str], base: str) -> None:
-        self.kinds = kinds  # those that are wanted
-        self.entry = ""  # what an entry is called
-        self.own_prefixes = set(OWN_PREFIXES)
+        self.kinds = kinds  # the accepted ones
+        self.entry = ""  # the name of an entry's element
+        # The usual prefixes of RSS and Atom, and that of the root. With another prefix an element
+        # is a field only if FEED_FIELDS lists it with the prefix.
+        self.own_prefixes = {"", "atom", "a10"}
         self.head = {"kind": "", "base": base}
         self.complete: list[Fields] = []
-        # Of each open element the fields that its children fill; None: they fill none.
+        # For each open element the fields to which its children belong, or None.
         self.holders: list[Fields | None] = []
-        self.field = ""  # the one that is open
-        self.text = ""  # its beginning
+        self.field = ""  # the name of the field that is being read
+        self.text = ""  # the beginning of its text
         self.elements = 0
 
     def read(self, pieces: Iterable[bytes]) -> Iterator[Fields]:
-        """Each entry as soon as it is complete. ValueError, with the position, where it breaks."""
+        """Yield the fields of each entry. Raises ValueError, with the line, if it is broken."""
         from xml.parsers import expat
 
         parser = self.parser = expat.ParserCreate("utf-8")
-        parser.UseForeignDTD(True)  # an entity that nobody declared is then no error
+        parser.UseForeignDTD(True)  # so that an undeclared entity is no error
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._add_text
         given_bytes = 0
-        for piece in itertools.chain(filter(None, pieces), (b"",)):  # which is the end
+        for piece in itertools.chain(filter(None, pieces), (b"",)):  # the last one is empty
             given_bytes += len(piece)
             try:
                 parser.Parse(piece, not piece)
@@ -6342,7 +6326,7 @@ class XmlEntries:
     def _stop(self, reason: str) -> None:
         raise ValueError(f"{reason}: line {self.parser.CurrentLineNumber}")
 
-    # What expat calls.
+    # Called by expat.
 
     def _start(self, element: str, attributes: Fields) -> None:
         self.elements += 1
@@ -6369,7 +6353,7 @@ class XmlEntries:
             self.field = name
             if name == "title":
                 holder.setdefault("type", attributes.get("type", ""))
-            elif attributes.get("isPermaLink", "true").strip().lower() != "true":
+            elif attributes.get("isPermaLink") == "false":
                 self.field = "opaque id"
         self.holders.append(inner)
 
@@ -6398,13 +6382,13 @@ class XmlEntries:
 
 
 def inner_base(base: str, attributes: Fields) -> str:
-    """What links inside of an element with these attributes are relative to."""
+    """The URL that links in an element with these attributes are relative to."""
     return absolute_url(base, attributes.get("xml:base", "")) or base
 
 
 # Feeds.
 def json_fields(holder: Any, base: str) -> Fields:
-    """The fields of a feed or an item in JSON; of what is no object, none."""
+    """The fields of a feed or an item in JSON. A value that is no object has only a base."""
     fields = {"base": base}
     if isinstance(holder, dict):
         for name in FEED_FIELDS & holder.keys():
@@ -6415,7 +6399,7 @@ def json_fields(holder: Any, base: str) -> Fields:
 
 def json_feed(document: bytes, base_url: str) -> Feed:
     values = document.count(b",")
-    if values > MAX_LISTED_ENTRIES:  # each may take two hundred bytes
+    if values > MAX_LISTED_ENTRIES:  # 200 bytes of memory each
         raise ValueError(f"no feed: it has {values} values, want at most {MAX_LISTED_ENTRIES}")
     data = parse_json(document, "JSON feed")  # an object: it begins with `{`
     if "jsonfeed.org/version/" not in str(data.get("version")):
@@ -6431,18 +6415,18 @@ def json_feed(document: bytes, base_url: str) -> Feed:
 
 
 def feed_of(entries: Iterable[Fields], head: Fields) -> Feed:
-    """A feed of its entries' fields; `head`, those of the whole, may grow while they are read."""
+    """Make a feed of the fields of its entries, and of `head`, which they may complete."""
     items, warning = listed(feed_item(fields, head["kind"]) for fields in entries)
     site = absolute_url(head["base"], first_field(head, SITE_LINKS))
     return Feed(head["kind"], feed_title(head, head["kind"]), site, items, warning)
 
 
 def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = "") -> Feed:
-    """A feed of RSS 0.9x, 1.0 or 2.0, Atom 0.3 or 1.0, or JSON Feed 1.x, in its order (R9).
+    """Parse a feed: RSS 0.9x, 1.0 or 2.0, Atom 0.3 or 1.0, or JSON Feed 1.x.  R9
 
-    Titles are text, links absolute where `base_url` or the feed gives a base, dates ISO 8601 in
-    UTC or "". A feed that breaks off, or passes a bound, gives the items before, and `.warning`
-    says where. ValueError, with the position, where no feed began. No entity of a DTD is expanded.
+    Titles are plain text. Links are absolute if `base_url` or the feed gives a base. Dates are ISO
+    8601 in UTC, or "". If the feed is broken or exceeds a limit, the items before are returned, and
+    `.warning` says where. Raises ValueError if it is no feed. Entities of a DTD are not expanded.
     >>> feed = parse_feed("<rss><channel><item><title>AT&amp;T</title><link>a</link></item>"
     ...                   "</channel></rss>", base_url="https://wal.sh/")
     >>> feed.items[0]
@@ -6451,7 +6435,8 @@ def parse_feed(body: Union[bytes, str], content_type: str = "", base_url: str = 
     document = b"".join(utf8_pieces(body_pieces(body), content_type))
     if re.match(rb"\s*{", document):
         return json_feed(document, base_url)
-    document = XML_SLIP.sub(mended_slip, from_root(document), MAX_MENDED_SLIPS)
+    # ours: at most 20,000 slips are mended, because each takes 200 bytes of memory
+    document = XML_SLIP.sub(mended_slip, from_root(document), 20_000)
     found = XmlEntries(("rss", "atom"), base_url)
     feed = feed_of(found.read(body_pieces(document)), found.head)
     if not feed.kind:
@@ -6464,11 +6449,11 @@ URL_LINE = lazy_re(r"(?i)\s*(https?://[^\s/?#]\S*)\s*")
 
 
 def text_entries(pieces: Iterable[bytes]) -> Iterator[SitemapEntry]:
-    """An entry for each line, which LF, CR or CRLF ends, of a text that comes in pieces.
+    """Yield an entry for each line (LF, CR or CRLF) of a text in pieces, but for empty lines.
 
-    It is an empty one where the line is no URL; an empty line has none.
+    The entry is empty if the line is no URL.
     """
-    torn = b""  # the line that the next piece goes on with
+    torn = b""  # the last line, which the next piece may continue
     for piece in itertools.chain(pieces, (b"\n",)):
         *lines, torn = re.split(b"[\r\n]", torn[:MAX_FEED_TEXT] + piece)
         for line in filter(None, lines):
@@ -6477,16 +6462,16 @@ def text_entries(pieces: Iterable[bytes]) -> Iterator[SitemapEntry]:
 
 
 def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
-    """A sitemap or an index of sitemaps of sitemaps.org in XML, or URLs in text; gzip or not.
+    """Parse a sitemap or a sitemap index in XML (sitemaps.org), or a text of URLs; gzip or not.
 
-    In text each line that is an absolute URL is an entry, and other lines are passed over. One
-    that breaks off, or passes a bound, gives the entries before, and `.warning` says where.
-    ValueError, with the position, where it is no sitemap.
+    In a text each line that is an absolute URL is an entry, and other lines are ignored. If the
+    sitemap is broken or exceeds a limit, the entries before are returned, and `.warning` says
+    where. Raises ValueError if it is no sitemap.
     >>> parse_sitemap(b"<urlset><url><loc>https://wal.sh/</loc></url></urlset>").entries
     [SitemapEntry(url='https://wal.sh/', lastmod=None)]
     """
     pieces = utf8_pieces(body_pieces(body))
-    beginning = next(pieces, b"").lstrip()  # a root begins in it
+    beginning = next(pieces, b"").lstrip()  # has the beginning of the root
     if beginning.startswith(b"<"):
         found = XmlEntries(("urlset", "index"), base_url)
         pieces = itertools.chain((from_root(beginning),), pieces)
@@ -6501,8 +6486,8 @@ def parse_sitemap(body: Union[bytes, str], base_url: str = "") -> Sitemap:
 
 
 # === 17. ROBOTS2   robots2 v0.2.1 (opt-in) ===================================
-# The parser of robots2.txt, and the meaning of answers to its ask protocol. robots2 can forbid what
-# the other gates allow, and never the reverse. Lines that are not understood grant nothing.
+# The parsers of robots2.txt and of answers to its ask protocol. robots2 can forbid what the other
+# gates allow, and never the reverse. Lines that are not understood grant nothing.
 
 # ours: name and version as in USER_AGENT, for X-Agent-Identity and the ask protocol
 ROBOTS2_AGENT = "Walsh-Research/1.2"
@@ -6567,11 +6552,6 @@ ROBOTS2_DIRECTIVES: dict[str, tuple[str, ...]] = {
     "honest": ("yes",),
 }
 ROBOTS2_PERMISSIONS = ("ask", "yes", "preferred", "none")  # without a condition, once asked
-ROBOTS2_REFUSALS = {  # each of them closes the site
-    "crawl": "no",
-    "read": "no",
-    "rate": "0",
-}
 # What a site says about its own content is shown as written, and decides nothing.
 ROBOTS2_SIGNALS = ("content-type", "editorialised", "ai-assisted", "primary-language")
 ROBOTS2_AMERICAN = {
@@ -6580,10 +6560,6 @@ ROBOTS2_AMERICAN = {
     "monetize": "monetise",
     "editorialized": "editorialised",
 }
-ROBOTS2_REMARK = lazy_re(r"\s#")  # a `#` inside a URL begins no comment
-ROBOTS2_CHAIN_ID = lazy_re(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)")
-ROBOTS2_HEADER = lazy_re(r"(?i)\[\s*agent\s*:([^\[\]]*)\]")
-ROBOTS2_AGENT_NAME = lazy_re(r"[^\s():,|]+")
 RankedValue = tuple[float, str]  # a rank and a value; of several the lowest rank holds
 
 
@@ -6598,9 +6574,9 @@ def robots2_name(text: str) -> str:
 
 
 def robots2_rate(value: str) -> RankedValue:
-    """Read a number of requests a minute. The lower one is the stricter.
+    """Return the rank and the value of a rate. Of two rates the lower one is stricter.
 
-    Anything but an integer is read as "", because a rate is no permission that could be denied.
+    A text that is neither "polite" nor an integer gives "", so that the line has no effect.
     >>> robots2_rate("-5"), robots2_rate("+030"), robots2_rate("polite"), robots2_rate("fast")
     ((0, '0'), (30, '30'), (inf, 'polite'), (inf, ''))
     """
@@ -6612,23 +6588,6 @@ def robots2_rate(value: str) -> RankedValue:
     if value.startswith("-") or not digits:
         return 0, "0"
     return int(digits), digits
-
-
-def robots2_value(directive: str, text: str) -> RankedValue:
-    """Return the rank and the meaning of a directive's value; "" is no value.
-
-    >>> robots2_value("quote", "Short-Only"), robots2_value("train", "maybe")
-    ((1, 'short-only'), (0, 'no'))
-    """
-    if directive == "market":
-        return 0, text
-    word = text.lower()
-    if directive == "rate":
-        return robots2_rate(word)
-    values = ROBOTS2_DIRECTIVES[directive]
-    if word not in values:
-        return 0, values[0]
-    return values.index(word), word
 
 
 def robots2_lines(body: Union[bytes, str], limit_bytes: int) -> list[bytes]:
@@ -6654,31 +6613,26 @@ class Robots2Section:
 
     def add_directive(self, name: str, text: str) -> bool:
         """Keep the strictest value, and return whether the directive has this value."""
-        ranked = robots2_value(name, text)
-        if ranked[1] == "":
-            return False
-        held = self.policy.setdefault(name, ranked)
-        if ranked[0] < held[0]:
-            self.policy[name] = ranked
         values = ROBOTS2_DIRECTIVES[name]
-        return not values or text.lower() in values
+        word = text.lower()
+        if name == "rate":
+            rank, value = robots2_rate(word)
+        elif values:
+            rank = values.index(word) if word in values else 0
+            value = values[rank]
+        else:
+            rank, value = 0, text
+        if not value:
+            return False
+        if rank < self.policy.setdefault(name, (rank, value))[0]:
+            self.policy[name] = rank, value
+        return not values or value == word
 
 
 def robots2_agents(line: str) -> set[str]:
-    """Return the names in `[agent: …]`, lower-case, without versions; none of other headers."""
-    header = ROBOTS2_HEADER.fullmatch(line)
-    if header is None:
-        return set()
-    words = ROBOTS2_AGENT_NAME.findall(header[1].lower())
-    return {word.partition("/")[0] for word in words}
-
-
-def robots2_chain_url(value: str) -> Optional[str]:
-    """Return the URL of a `chain` in the wire form, or None if it is no URL."""
-    if value.split() == [value]:
-        with suppress(ValueError):
-            return wire_url(value)
-    return None
+    """Return the words of `[agent: …]` in lower case: names, and versions apart from them."""
+    header = re.fullmatch(r"\[\s*agent\s*:([^\[\]]*)\]", line.lower())
+    return set(re.findall(r"[^\s():,|/]+", header[1]) if header else ())
 
 
 class Robots2(NamedTuple):
@@ -6720,11 +6674,11 @@ class Robots2(NamedTuple):
                 continue
             chain = None  # only a `chain` in the last line counts
             if line.startswith("#"):
-                said = ROBOTS2_CHAIN_ID.fullmatch(line)
+                said = re.fullmatch(r"(?i)#\s*meta\s*:\s*chain-id\s*:(.*)", line)
                 if said:
                     chain_id = chain_id or said[1].strip()
                 continue
-            line = ROBOTS2_REMARK.split(line, 1)[0].rstrip()
+            line = re.split(r"\s#", line)[0].rstrip()  # a `#` inside a URL begins no comment
             left, _, right = line.partition(":")
             name = robots2_name(left)
             value = right.strip()
@@ -6740,7 +6694,8 @@ class Robots2(NamedTuple):
                 else:
                     section = nobody  # is not used
             elif name == "chain":
-                chain = robots2_chain_url(value)
+                with suppress(ValueError):
+                    chain = wire_url(value)
                 is_known = chain is not None
             elif name in ROBOTS2_DIRECTIVES:
                 is_known = section.add_directive(name, value)
@@ -6838,9 +6793,9 @@ def robots2_gate(robots2: Robots2, target: str) -> Robots2Ruling:
         reason = f"robots2.txt line {rule.line}: Disallow: {value}"
         return Robots2Ruling("denied", reason, rule=rule)
     policy = robots2.policy
-    for name, refusal in ROBOTS2_REFUSALS.items():
-        if policy.get(name) == refusal:
-            return Robots2Ruling("denied", f"robots2.txt says {name}: {refusal}")
+    for name in ("crawl", "read", "rate"):
+        if policy.get(name) in ("no", "0"):
+            return Robots2Ruling("denied", f"robots2.txt says {name}: {policy[name]}")
     ask = tuple(name for name in ("crawl", "read") if policy.get(name) == "ask")
     if ask:
         return Robots2Ruling("ask", f"robots2.txt wants to be asked: {', '.join(ask)}", ask)
