@@ -5985,10 +5985,9 @@ class TestMcp:
             one.send(fetch_call(2, host.url + "later"), fetch_call(3, host.url + "n"))
             one.send(cancelled(2), cancelled("1"), cancelled([]), request("p", "ping"))
             assert one.hear()["id"] == "p"
-            hanging = host.threads[-1]
+            hanging = host.ended[-1]
             one.send(cancelled(1))
-            hanging.join(5)
-            assert not hanging.is_alive()
+            assert hanging.wait(5)
             assert fields_of(one.hear()["result"])["text"] == "some text"
             assert one.end() == ([], 0, "")
             assert paths_of(host) == ["/robots.txt", "/hang", "/n"]
