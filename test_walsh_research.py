@@ -4856,6 +4856,11 @@ class TestPages:
     def test_what_is_not_in_the_head_is_ignored(self, before):
         assert wr.page_metadata(before + "<title>t</title>").title == ""
 
+    def test_the_first_base_counts_and_bytes_are_decoded(self):
+        head = "<meta charset=cp1252><title>\u00e9</title><base href=/a/><base href=/b/>"
+        page = wr.page_metadata(head.encode("cp1252") + b"<link rel=canonical href=c>", A)
+        assert (page.title, page.canonical) == ("\u00e9", A + "a/c")
+
     def test_a_head_is_read_however_late_it_ends(self):
         before = "<!--><script>" + "x" * 2**20 + "</SCRIPT ><noscript><img></noscript>"
         assert wr.page_metadata(before + "<title>T</title>").title == "T"
@@ -4887,6 +4892,7 @@ WORDS = [
     ("<p>a<p>b<br>c<br><br>d<div>e</div>f", "a\n\nb\nc\n\nd\n\ne\n\nf"),
     ("<ul><li>a<ol><li>b<li>c<p>d</ol><li><p>e</ul>f", "- a\n  - b\n  - c\n\n    d\n- e\n\nf"),
     ("<ul><li><p></p><a href=/><h2>b</h2></a><li></li></ul>c", "- ## [b](http://x.test/)\n\nc"),
+    ("<ul><li>a<li></ul>b", "- a\n\nb"),
     ("<blockquote>a<ul><li>b</ul><blockquote>c</blockquote>d", "> a\n\n> - b\n\n> > c\n\n> d"),
     ("<pre>\n<b>a</b>  |\r\n  b<br><br>c\n</code>\n</pre>d", "```\na  |\n  b\n\nc\n```\n\nd"),
     ("<ul><li>a<pre><div>b</div>c <a href=/>d</a></pre>e", "- a\n  ```\n  b\n  c d\n  ```\n  e"),

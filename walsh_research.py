@@ -5840,7 +5840,7 @@ def tag_attributes(text: str) -> Fields:
     return values
 
 
-def page_metadata(html: str, base_url: str = "") -> PageMetadata:
+def page_metadata(html: Union[str, bytes], base_url: str = "") -> PageMetadata:
     """Parse the <head> of a page, by the same rules for all sites (R9). Never raises.
 
     The body is ignored. URLs are resolved against `base_url`, or a <base href> before them. Of
@@ -5849,7 +5849,9 @@ def page_metadata(html: str, base_url: str = "") -> PageMetadata:
     ('A & B', '', 'https://x.test/a')
     """
     found: dict[str, list[Link]] = {field: [] for field in HEAD_FIELDS}
-    for token in HTML_TOKEN.finditer(html.removeprefix("\ufeff")):
+    text = html if isinstance(html, str) else decode_body(html, "text/html")
+    base = base_url
+    for token in HTML_TOKEN.finditer(text.removeprefix("\ufeff")):
         tag = f"{token['end'] or ''}{token['raw'] or token['name'] or ''}".lower()
         if (tag and tag not in HEAD_TAGS) or (token["text"] or "").strip():
             break
@@ -5857,14 +5859,14 @@ def page_metadata(html: str, base_url: str = "") -> PageMetadata:
         value = first_field(values, ("href", "content", "lang"))
         if tag == "title":
             value = html_text(token["raw_text"])
-        if tag == "base":
-            base_url = http_url(base_url, value) or base_url
+        if tag == "base" and base == base_url:
+            base = http_url(base_url, value) or base_url
         labels = f"{values.get('name', '')} {values.get('rel', '')}".lower().split()
         if "alternate" in labels:
             labels.append(media_kind(values.get("type", "")))
         for field in found.keys() & {tag, *[f"{tag} {label}" for label in labels]}:
             if tag == "link":
-                value = http_url(base_url, value)
+                value = http_url(base, value)
             if value and len(found[field]) < MAX_HEAD_LISTED:
                 found[field].append(Link(values.get("title", ""), value))
     first = {field: links[0].url if links else "" for field, links in found.items()}
@@ -5947,8 +5949,8 @@ def read_page(html: str, base: str, root: str, left_out: frozenset[str]) -> str:
         if token["end"] or outer == name in OPTIONAL_ENDS:
             depths = [depth for depth, element in enumerate(opened) if element[0] == name]
             del opened[max(depths, default=MAX_OPEN_ELEMENTS) :]
-            if first_mark:
-                mark = ""  # the item had no words
+            if first_mark or depths:  # the elements that have ended may have had no words
+                mark = mark[: len(opened[-1][1])]
         outer, indent, layout, is_read = opened[-1]
         if outer_layout == "pre" and layout != "pre":
             out.write(f"\n{indent}```")
