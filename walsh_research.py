@@ -8555,6 +8555,7 @@ http://xn--bcher-kva.test:80/a/%C3%A9?b%22c&%61
   wire_url http://0x7f.1 -> http://127.0.0.1/
   mask_credentials http://user:pa/ss@x.test/y -> http://***@x.test/y
   refused wire_url http://user:pass@x.test/
+  refused wire_url ftp://x.test/
 
 R7 two spellings of a source are requested once; a circle of redirects ends
   serve /self 302 | Location: /self
