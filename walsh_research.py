@@ -164,7 +164,7 @@ __version__ = "1.0.0"
 
 # 1b. Numbers of this implementation, each with its unit and its reason.
 MAX_URL_LENGTH = 64 * 1024  # characters; a Location may have 256 KiB, and the URL is kept
-MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0  # ten years; a number of 400 digits is infinite
+MAX_RETRY_AFTER_SECONDS = 10 * 365 * 86400.0  # ten years; float() of 400 digits is infinity
 # JSON, schemas, the blocklist.
 MAX_JSON_DIGITS = 4300  # of one integer, as in CPython 3.11; conversion takes quadratic time
 MAX_MATCHED_TEXT = 2048  # characters; an ambiguous pattern may take exponential time
@@ -197,15 +197,16 @@ LONGEST_WAIT_SECONDS = 86400.0  # of one sleep or exchange; time.sleep and selec
 # The fetcher, the bot and the command.
 MAX_REDIRECTS = 10  # the specification names no limit (19, C6); browsers follow 20
 PERMANENT_REDIRECT_SECONDS = 30 * 86400.0  # for which a 301 or 308 is remembered
-# A target whose redirect must wait for longer begins anew, a robots.txt that waits for longer
-# counts as unreachable, and a list that another process refreshes for longer is used.
+# If a redirect has to wait longer, its target begins anew. If a robots.txt is delayed for longer,
+# it counts as unreachable. If another process locks the origin for longer after the list became
+# stale, the stale list is used.
 MAX_PUT_OFF_SECONDS = 86400.0
 MAX_BLOCKLIST_BYTES = 128 * 2**20  # a list of 10^6 domains is legitimate
 MAX_SCHEMA_BYTES = 2**20  # of the standalone schema
 MAX_VALIDATOR_LENGTH = 1024  # characters of an ETag; servers refuse to get back all 256 KiB
 MAX_ROBOTS_IN_MEMORY_BYTES = 8 * 2**20  # a run may visit 10^6 sites; the cache has the rest
-# A host is dead after so many of its targets in a row got no HTTP answer. Its other targets are
-# put off for so many seconds, since their time-outs would hold up all other hosts.
+# After MAX_SILENT_TARGETS targets of a host in a row without an HTTP answer, its others are put off
+# for SILENT_HOST_SECONDS, because their time-outs would delay all other hosts.
 MAX_SILENT_TARGETS = 3
 SILENT_HOST_SECONDS = 300.0
 PACE_MARGIN_SECONDS = 0.01  # added to every interval, since requests may arrive closer than sent
@@ -332,9 +333,9 @@ class Request(NamedTuple):
     max_bytes: int  # of the decoded body; the rest is cut off and sets Response.truncated
     # Called with status and headers before the body is read; False leaves the body unread (R6).
     wants: Optional[Callable[[int, list[tuple[str, str]]], bool]] = None
-    # Called once when the last byte of the request has left, or when sending broke off, because
-    # a server may have seen a part of the request. R4 counts from this call. Without the call, no
-    # request was made.
+    # Called once, when the last byte of the request has been sent, or when sending fails midway,
+    # because the server may have seen a part. R4 counts from this call. HttpTransport always calls
+    # it if a request was made; another transport may omit it (see Fetcher.exchange).
     departed: Optional[Callable[[], None]] = None
 
 
@@ -353,7 +354,7 @@ class Transport(Protocol):
     def send(self, request: Request) -> Response:
         """Return the answer, whatever its status; its body is decoded and cut at `max_bytes`.
 
-        Sends the headers as they are (R1) and calls `request.departed` if there is one. Raises
+        Sends the headers as they are (R1), and may call `request.departed` if there is one. Raises
         TransportError where no HTTP answer came.
         """
 
@@ -1855,7 +1856,7 @@ class HostRecord(NamedTuple):
 
     last_at: float = NEVER  # when the latest request of any kind left
     target_at: float = NEVER  # when the latest request for a target left
-    had_one_policy: bool = False  # the host has had one request, for a policy document
+    had_only_policy: bool = False  # the only request so far was for a policy document
     held_until: float = NEVER  # R5: Retry-After, back-off, or the hour after the last retry
     held_by: str = ""  # the URL whose answer set the hold
     why: str = ""  # the hold in words
@@ -1902,7 +1903,7 @@ def next_start(record: HostRecord, interval: float, is_policy: bool, latest: flo
     redirects included. A policy document that would come after `latest` is spaced by one second,
     because the targets of the host need it.
     """
-    if record.had_one_policy and not is_policy:
+    if record.had_only_policy and not is_policy:
         return record.held_until  # R4: the first target of a new host is not delayed
     margin = PACE_MARGIN_SECONDS
     earliest = max(record.last_at + MIN_REQUEST_INTERVAL + margin, record.held_until)  # R4
@@ -1913,7 +1914,7 @@ def next_start(record: HostRecord, interval: float, is_policy: bool, latest: flo
 def after_request(record: HostRecord, is_policy: bool, now: float) -> HostRecord:
     """The record after a request has left at `now`."""
     is_first = record.last_at == NEVER
-    record = record._replace(last_at=now, had_one_policy=is_policy and is_first, seen_at=NEVER)
+    record = record._replace(last_at=now, had_only_policy=is_policy and is_first, seen_at=NEVER)
     return record if is_policy else record._replace(target_at=now)
 
 
@@ -1948,7 +1949,7 @@ def is_fresh(checked_at: float, ttl_seconds: float, now: float) -> bool:
 
 
 class Validators(NamedTuple):
-    """R7: the validators that came with the latest body of a target that a reader was given."""
+    """R7: the validators of the latest body: of a policy document, or of a target for a reader."""
 
     wire: str = ""  # the URL that sent them, and the only one that gets them back
     etag: str = ""
@@ -1959,7 +1960,7 @@ class KnownSource(NamedTuple):
     """What is remembered of one target. Times are Unix seconds."""
 
     asked_at: float = NEVER  # when the latest request for the target left
-    ended_at: float = NEVER  # when it last ended: in an answer, a failure or a denial
+    ended_at: float = NEVER  # when its latest fetch ended; one put off at a redirect has not
     retry_at: float = NEVER  # when it is due again, even within R8's hour
     gate: str = ""  # the gate that put it off until `retry_at`
     way: tuple[Any, ...] = ()  # the fields of a `Way`: the redirects from which it goes on
@@ -1968,7 +1969,7 @@ class KnownSource(NamedTuple):
 
 
 def is_due(known: KnownSource, min_age: float, now: float) -> bool:
-    """R8, spec 10.3: whether the source may be requested again, however the last request ended."""
+    """R8, spec 10.3: whether `min_age` has passed, or the `retry_at` of a source put off."""
     was_put_off = known.asked_at < known.retry_at <= now
     return was_put_off or not is_fresh(known.asked_at, min_age, now)  # R8
 
@@ -1997,9 +1998,10 @@ NO_WAY = Way()
 
 
 def way_of(known: KnownSource, now: float) -> Way:
-    """The redirects from which a source goes on: NO_WAY where there are none, or they expired.
+    """The redirects from which a source goes on, or NO_WAY.
 
-    The fields come from the cache, which may be hostile: a malformed way is ignored.
+    Expired permanent redirects are dropped, unless temporary ones follow them: the target was put
+    off there, so all are followed once more. A malformed way is ignored (the cache may be hostile).
     """
     try:
         urls, permanent, kept_until, no_ai_input = known.way
@@ -2057,7 +2059,7 @@ class Held(NamedTuple):
     failed_since: float = NEVER  # when the failures in a row began, if there are `failures`
     failures: int = 0  # in a row
     put_off_since: float = NEVER  # since when one of its redirects has had to wait
-    is_cut_off: bool = False  # no request for it could leave; not written to the cache
+    is_cut_off: bool = False  # no request for it could leave; true in this process alone
     refused_by: str = ""  # the gate that refused such a request
     trouble: str = ""  # why the latest attempt failed, in one line
     data: Any = None  # as fetched, for the cache
@@ -2128,7 +2130,10 @@ def as_number(value: object) -> float:
 
 
 def from_entry(defaults: Record, entry: dict[str, Any] | None) -> Record:
-    """`defaults` with those fields of an entry that have its types; no float below its default."""
+    """`defaults`, updated by the fields of `entry` that have the same type as the default.
+
+    A float below its default is ignored. A field whose default is None takes any value.
+    """
     if not isinstance(entry, dict):
         return defaults
     fields = defaults._asdict()
@@ -3555,6 +3560,16 @@ def open_tunnel(exchange: Exchange, site: UrlParts, proxy: UrlParts) -> None:
 # is. If it is due, the lock is kept to the end of the step, so that the hold of a 503 and the
 # content of a document are written before another process reads them. A process that dies loses
 # its locks. Whoever only asks when a request may start takes no lock and writes nothing.
+#
+# Terms of sections 13 to 18:
+#   hold       R5: a host, or one URL, may not be requested until a time
+#   put off    a target or document may not be requested yet; a target's Result is "deferred"
+#   cut off    no request for a document could leave (no name, no connection, no certificate)
+#   way        the redirects that a target has followed
+#   floor      R8: the least time between two requests for a source
+#   visit      one fetch of a target; a job is one URL of it
+#   claim      the right to send the next request
+#   adopt      R7: store the validators of a body that the reader has processed
 
 
 class Later(NamedTuple):
@@ -3567,7 +3582,7 @@ class Later(NamedTuple):
     frees_host: bool = False  # other targets of the host may be requested meanwhile
     is_ours: bool = False  # this process causes the delay, so `max_wait` does not apply
     is_foreign: bool = False  # another process holds the lock of the host
-    is_hopeless: bool = False  # the visit does not wait, whatever `max_wait` is
+    never_waits: bool = False  # the delay counts as longer than any `max_wait`
 
 
 def clock_of_system() -> Callable[[], float]:
@@ -3594,7 +3609,7 @@ class SystemClock:
 
 
 class Process:
-    """R4: what all bots of a process share: the time, the pace of hosts, the exchange lock."""
+    """R4: what all bots with one clock share: the time, the host records and the exchange lock."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock  # referenced, so that no other clock gets its id
@@ -3604,7 +3619,7 @@ class Process:
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        self.exchange = _thread.RLock()  # held from the last gate to the end of an exchange
+        self.exchange_lock = _thread.RLock()  # held from the last gate to the end of the step
 
     def now(self) -> float:
         """The current time, in Unix seconds."""
@@ -3664,11 +3679,11 @@ class RateLimiter:
         return merge_records(ours, self.shared_record("pace", host, has_lock))
 
     def shared_record(self, kind: str, name: str, has_lock: bool) -> HostRecord:
-        """A record of the cache, in the time of this process.
+        """A record of the cache, with its times corrected to the clock of this process.
 
-        Under the host's lock, the time at which a record from the future was first seen is written
-        to the cache, because the record would otherwise count as new at each reading. The times of
-        that record stay unchanged for the process that wrote it.
+        If the record is from the future and the caller has the host's lock, `seen_at` is written to
+        the cache, so that the next reading does not date the record anew. The other fields are not
+        changed, because they are right for the process that wrote them.
         """
         shared = from_entry(UNSEEN, self.cache.load(kind, name))
         record = in_time_of(shared, self.now())
@@ -3678,15 +3693,15 @@ class RateLimiter:
         return record
 
     def claim(self, host: str) -> Later | ExitStack:
-        """R4: the right to send the next request to a host, until it is closed.
+        """R4: claim the right to send the next request to a host; close the stack to release it.
 
-        If another request has the right, nothing is claimed; returns when to try again.
+        Returns a Later if another request has the right.
         """
         back_at = self.now() + LOCK_POLL_SECONDS
-        if not self.process.exchange.acquire(timeout=LOCK_POLL_SECONDS):  # R4: serial
+        if not self.process.exchange_lock.acquire(timeout=LOCK_POLL_SECONDS):  # R4: serial
             return Later(back_at, "R4", "another request of this process goes first", is_ours=True)
         claim = ExitStack()
-        claim.callback(self.process.exchange.release)
+        claim.callback(self.process.exchange_lock.release)
         lock = self.cache.lock(f"host {host}")
         if lock is None:  # R4a
             claim.close()
@@ -3694,13 +3709,13 @@ class RateLimiter:
         claim.callback(lock.release)
         return claim
 
-    def leave(
+    def record_departure(
         self, host: str, before: HostRecord, is_policy: bool, is_shared: bool = True
     ) -> float:
         """R4: note that a request leaves now, and return the time.
 
-        `before` is the host's record without the request. If it is not shared, only this process
-        knows of the request; the host's lock keeps the others back.
+        `before` is the host's record without the request. With `is_shared=False` only this process
+        learns of the request; the others are kept away by the host's lock.
         """
         now = self.now()
         record = self.process.records[host] = after_request(before, is_policy, now)
@@ -3757,8 +3772,8 @@ class Ending(NamedTuple):
     later: Optional[Later] = None  # the delay that caused the refusal, if one did
     trouble: str = ""  # why the job could not go on, in one line
     retry_at: Optional[float] = None  # Unix seconds; None where a retry is of no use
-    left_site: bool = False  # redirected to a URL that must not be followed
-    is_needless: bool = False  # another visit or process has requested the URL meanwhile
+    is_redirect_refused: bool = False  # its URL is malformed, or must not be requested
+    is_needless: bool = False  # no request is needed: not due (R8), or the document is current
     is_cut_off: bool = False  # no request for robots.txt could leave
 
     @property
@@ -3773,7 +3788,7 @@ class Ending(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why a policy document could not be loaded, in one line."""
+        """Why the job did not succeed, in one line."""
         if self.later is not None:
             return self.later.reason
         if self.refusal is not None:
@@ -3798,9 +3813,9 @@ Need = Union[Later, Document, None]  # what must come first; None: nothing
 class PolicyStore:
     """R12: the policy documents of one kind, by key.
 
-    A subclass gives the URL, the time for which a value is fresh, how an ending is read
-    (ValueError: the document did not arrive, or is not valid), and what a failure means. Memory
-    holds the latest documents, up to a bound; the cache holds all that other processes may know.
+    A subclass defines the URL, how long a value is fresh, how an ending is read, and what a failure
+    means. `read` raises ValueError if the document did not arrive or is not valid. Memory holds the
+    latest documents, up to MAX_ROBOTS_IN_MEMORY_BYTES; the cache holds those that are shared.
     """
 
     kind = ""
@@ -3808,7 +3823,7 @@ class PolicyStore:
     entry_kind = ""  # of its entries in the cache
     value_of: Any  # parses the data
     has_validators = True  # whether a request can be conditional
-    is_always_answered = False  # whether a delay counts as a failure of the document
+    delay_is_failure = False  # whether a delay counts as a failure of the document
 
     def __init__(
         self, limiter: RateLimiter, warn: Callable[[str], None], variant: str = ""
@@ -3839,7 +3854,7 @@ class PolicyStore:
         return True
 
     def is_single(self, held: Held) -> bool:
-        """Whether to request it without retries or a hold: its last 429 or 503 held the host."""
+        """Whether to request it without retries, so that a 429 or 503 holds its URL alone."""
         return held.failures > 0 and held.status in BACKOFF_STATUSES
 
     def put_off(self, job: Job, ending: Ending, later: Later) -> None:
@@ -3906,8 +3921,8 @@ class PolicyStore:
     def need(self, job: Job, key: str) -> Need:
         """What must come before a job may rely on a document; None where the document is current.
 
-        If another visit requests the document, the job waits for that visit. The caller of another
-        run may have abandoned it, so a visit of another run is waited for only while it pauses.
+        If another visit requests the document, the job waits for that visit. A visit of another
+        run may have been abandoned, so it is not waited for once its pause is over.
         """
         if self.is_current(key) or self.has_come(key):
             return None
@@ -3917,7 +3932,7 @@ class PolicyStore:
             return later
         other = self._asking.get(key, job.visit)
         goes_on_at = now if other.pause is None else other.pause.at
-        if other is job.visit or (other.run is not job.visit.run and goes_on_at < now):
+        if other is job.visit or (other.scheduler is not job.visit.scheduler and goes_on_at < now):
             return Document(self, key)
         at = max(goes_on_at, now) + LOCK_POLL_SECONDS
         return Later(at, self.gate, f"another target waits for the {self.kind}", is_ours=True)
@@ -3936,7 +3951,7 @@ class PolicyStore:
             return None
         later = ending.later
         is_own_hold = later is not None and later.by == job.wire
-        if later is not None and not (is_own_hold or self.is_always_answered):
+        if later is not None and not (is_own_hold or self.delay_is_failure):
             self.put_off(job, ending, later)
             return None
         now = self._now()
@@ -3985,7 +4000,7 @@ class SchemaStore(PolicyStore):
     kind = entry_kind = "schema"
     value_of: Any = staticmethod(parse_schema)
     gate: GateName = "R3"
-    is_always_answered = True
+    delay_is_failure = True
 
     def url_of(self, key: str) -> str:
         return key + SCHEMA_PATH
@@ -4084,18 +4099,18 @@ class BlocklistStore(PolicyStore):
         return self._held.get(key, UNKNOWN)  # R3b: the list in force stays
 
     def put_off(self, job: Job, ending: Ending, later: Later) -> None:
-        """R3b: a delay is not a failure, so the gate stays shut as long as there is no list.
+        """R3b: without a list, keep the gate shut, because a delay is not a failure of the list.
 
-        A list that is held stays in force. While another process holds the lock of the origin, a
-        stale list is not used, because that process may be refreshing it; a day after the list has
-        become stale it is used all the same, because that process may have been stopped.
+        With a list, note a failure; the list stays in force. While another process holds the lock
+        of the origin, it may be refreshing the list, so a stale list is not used. A day after the
+        list became stale it is used, because that process may have been stopped.
         """
         now = self._now()
         held = self.held
         if held.value is None:
             reason = f"no blocklist yet: {later.reason}"
         elif later.is_foreign and now < self.stale_at(held) + MAX_PUT_OFF_SECONDS:
-            later = later._replace(at=now + POLICY_RETRY_SECONDS, is_hopeless=True)
+            later = later._replace(at=now + POLICY_RETRY_SECONDS, never_waits=True)
             reason = f"the blocklist is older than its refresh, and {later.reason}"
         else:
             self.fail(job, ending, later.reason)
@@ -4105,16 +4120,16 @@ class BlocklistStore(PolicyStore):
     def fail(
         self, job: Job, ending: Ending, trouble: str, pause: float = POLICY_RETRY_SECONDS
     ) -> None:
-        """R3b: a refusal before the first request of the list is not a failure of the list."""
+        """R3b: without a list, a refusal before the first request does not open the gate."""
         if ending.refusal is None or ending.later or job.attempts or self.held.value is not None:
             super().fail(job, ending, trouble, pause)
             return
         at = self._now() + POLICY_RETRY_SECONDS
         reason = f"no blocklist yet: {trouble}"
-        self._later[job.key] = Later(at, self.gate, reason, is_hopeless=True)
+        self._later[job.key] = Later(at, self.gate, reason, never_waits=True)
 
     def warn_of_failure(self, held: Held) -> None:
-        """R3b: warn that the last list stays in force or, without one, that the gate opens."""
+        """R3b: warn that the list stays in force, that the gate opens, or that targets wait."""
         effect = "none was ever adopted, so nothing is blocked yet (R3b: the first failure opens)"
         if held.value is not None:
             at = iso_utc(max(held.fetched_at, held.checked_at))
@@ -4148,7 +4163,7 @@ class RobotsStore(PolicyStore):
     def read(self, job: Job, ending: Ending) -> Held:
         """Spec 9.1.1: the rules, or `UNKNOWN` where there are none. ValueError: out of reach."""
         answer = ending.answer
-        is_refused = ending.refusal is not None or ending.left_site
+        is_refused = ending.refusal is not None or ending.is_redirect_refused
         if is_refused or not isinstance(answer, Response):  # a gate refused, or no answer came
             raise ValueError(f"{self.kind}.txt: {ending.why}")
         meaning = robots_meaning(answer.status)
@@ -4171,7 +4186,7 @@ class RobotsStore(PolicyStore):
             since = held.put_off_since
             if not NEVER < since <= now:
                 since = now
-            held = held._replace(put_off_since=since)
+            held = held._replace(put_off_since=since, is_cut_off=False)
             self._note(job.key, held)
             if now >= since + MAX_PUT_OFF_SECONDS:
                 self.fail(job, ending, f"{self.kind}.txt: {later.reason}")
@@ -4181,7 +4196,7 @@ class RobotsStore(PolicyStore):
     def fail(
         self, job: Job, ending: Ending, trouble: str, pause: float = POLICY_RETRY_SECONDS
     ) -> None:
-        """Keep the failure in this process alone if no request for robots.txt could leave."""
+        """If no request could leave and no retry time is known, note it in this process alone."""
         if job.attempts or ending.due_at is not None:
             # The host is held for as long as the answer says; then robots.txt is requested first.
             is_held = ending.status in BACKOFF_STATUSES and not job.is_single
@@ -4233,18 +4248,19 @@ class SourceStore:
 #
 #   Later     the visit rests, and holds no lock
 #   Document  the document must be loaded first: a job for it is pushed onto the stack
-#   Ending    of a target: becomes its Result. Of a document: its store reads it; the job is popped
+#   Ending    of a target: becomes its Result. Of a document: its store reads it, and the job is
+#             popped, or stays until another document that the store needs is loaded
 #   None      the job has moved by a redirect, or is to be tried again
 #
-# Each step runs every gate again, because an opt-out may have arrived since the last one.
+# Every gate runs again before each request, because an opt-out may have arrived in between.
 #
 # The path of a URL, from the caller to the socket:
-#   Fetcher.fetch, run     R7: one Target for each source
-#   Scheduler.results      which visit is due; sleeps while none is
+#   Fetcher.declared       R7: one Target for each source
+#   Scheduler.results      chooses the visit that is due; sleeps while none is
 #   Fetcher._advance       the steps of a visit until it has to wait
 #   Fetcher._decide        every gate
-#   Fetcher.exchange       R1, R13: the only caller of the transport
-#   Fetcher._after_answer  what the answer means
+#   Fetcher._ask           one request, and what its answer means
+#   Fetcher.exchange       R1, R13: the only caller of Transport.send
 
 Wants = Callable[[str, int, Headers], bool]  # called with URL, status and headers
 # A gate passes a job (None), refuses it, delays it, names a document to load first, or ends it.
@@ -4286,7 +4302,7 @@ class Job:
         self.url = target.url  # as declared
         self.first_wire = target.wire
         self.validators = Validators()  # R7
-        self.is_single = False  # as its store says: no retries, and no hold of the host
+        self.is_single = False  # without retries; a 429 or 503 holds its URL alone
         if store is not None:
             self.kind = store.kind
             self.url = self.first_wire = url = store.url_of(key)
@@ -4360,9 +4376,10 @@ class Job:
         return 0 < self.resumed == len(self.redirects)
 
     def way_kept(self, is_good: bool) -> Way:
-        """The permanent redirects that are remembered when the target has ended.
+        """The permanent redirects to remember after the target has ended.
 
-        After a failure, redirects of earlier visits are kept only if they led to another redirect.
+        After a failure, only those are kept that an earlier visit followed, and none if this visit
+        got no further than they lead.
         """
         count = self.way.permanent
         if not is_good:
@@ -4375,7 +4392,7 @@ class Job:
             reason = f"at the redirect to {printable(self.wire)}: {reason}"
         return self.decision._replace(allowed=False, gate=gate, reason=reason, retry_at=retry_at)
 
-    def has_left(self, at: float) -> None:
+    def note_departure(self, at: float) -> None:
         """Note, once, that the request left at `at`."""
         if self.left_at is not None:
             return
@@ -4389,10 +4406,10 @@ class Job:
                     visit.target.key, asked_at=at, retry_at=NEVER, failure="", status=0
                 )
 
-    def left(self) -> None:
+    def on_departure(self) -> None:
         """Record the departure of the request, from which pace and floor count (R4, R8)."""
         limiter = self.visit.fetcher.limiter
-        self.has_left(limiter.leave(self.host, self.record, self.is_policy))
+        self.note_departure(limiter.record_departure(self.host, self.record, self.is_policy))
 
 
 class Visit:
@@ -4400,10 +4417,10 @@ class Visit:
 
     place: Waiting  # in the lines of its run
 
-    def __init__(self, fetcher: Fetcher, target: Target, run: Scheduler) -> None:
+    def __init__(self, fetcher: Fetcher, target: Target, scheduler: Scheduler) -> None:
         self.fetcher = fetcher
         self.target = target
-        self.run = run  # the scheduler of this visit and the others of its run
+        self.scheduler = scheduler  # of this visit and the others of its run
         self.known = KnownSource()  # R7, R8: what earlier requests left
         self.began_at = fetcher.now()
         self.started_at = self.began_at  # since when `max_wait` counts, Unix seconds
@@ -4418,7 +4435,7 @@ class Visit:
 
     @property
     def deadline(self) -> float:
-        """Until when Crawl-delay, back-off and other processes may delay it, in Unix seconds."""
+        """The latest start for which the visit waits, in Unix seconds (Later.is_ours excepted)."""
         # The margins of pace are added, so that a start at the deadline itself is in time.
         return self.started_at + self.fetcher.options.max_wait + 2 * PACE_MARGIN_SECONDS
 
@@ -4453,15 +4470,15 @@ class Visit:
             self.pop()
         self.job.answer = None  # visit and job refer to each other, so the body would be freed late
 
-    def too_late(self) -> float:
-        """The time limit for another request, in seconds, where it has passed; else 0."""
+    def passed_limit(self) -> float:
+        """The time limit for another request, in seconds, if it has passed; else 0."""
         options = self.fetcher.options
         limit = max(options.max_wait, options.timeout) + MIN_REQUEST_INTERVAL * len(self.requests)
         return limit if self.fetcher.now() > self.started_at + limit else 0.0
 
     def is_too_far(self, later: Later, job: Job) -> bool:
-        """Whether a delay exceeds `max_wait`; the second after our own request never does."""
-        if later.is_hopeless:
+        """Whether a delay exceeds `max_wait`; never the second after this process's own request."""
+        if later.never_waits:
             return True
         if later.is_ours or later.at <= self.deadline:
             return False
@@ -4619,18 +4636,18 @@ class Turn(NamedTuple):
     """When the next target of a host begins, or when a visit that has begun goes on."""
 
     due_at: float  # Unix seconds
-    is_first: bool  # False: the visit has begun, so it goes before those that have not
+    is_new: bool  # the visit has not begun; of turns due at the same time, it goes last
     serial: int  # orders turns that are otherwise equal by age
     waiting: Waiting
     visit: Visit | None  # None: the visit has yet to begin
 
 
 class Scheduler:
-    """Runs the visits one at a time, fairly, and never idles while some host may be requested.
+    """Runs the visits one at a time, and sleeps only while none is due.
 
-    The targets of a host are fetched one after the other, in the order in which their latest
-    fetches ended. A target that was put off behind a redirect is in the line of the host to which
-    the redirect leads. Of several hosts, the one that has been due longest is next.
+    The targets of a host begin in the order in which their latest fetches ended; those that would
+    be put off again come last. A target that was put off at a redirect is in the line of the host
+    to which the redirect leads. The visit that has been due longest goes next.
     """
 
     def __init__(self, fetcher: Fetcher, adopts: bool = True) -> None:
@@ -4698,24 +4715,24 @@ class Scheduler:
         waiting = turn.waiting
         host = waiting.host
         visit = turn.visit or self._begin(waiting)
-        outcome = cast("Later | Result", self._fetcher._outcome_of(visit, self._fetcher._advance))
+        said = cast("Later | Result", self._fetcher._outcome_of(visit, self._fetcher._advance))
         line = self._lines[host]
         is_in_line = bool(line) and line[-1] is waiting  # else its visit goes on outside the line
-        if isinstance(outcome, Later):
-            self._push(outcome.at, waiting, visit)
-            if is_in_line and (outcome.frees_host or visit.job.host != host):
+        if isinstance(said, Later):
+            self._push(said.at, waiting, visit)
+            if is_in_line and (said.frees_host or visit.job.host != host):
                 self._free(host, is_patient=True)  # the others do not wait for this delay
-            elif is_in_line and outcome.gate == "R4" and host not in self._sifted:
+            elif is_in_line and said.gate == "R4" and host not in self._sifted:
                 self._sifted.add(host)
-                yield from self._denials(line)
+                yield from self._without_request(line)
             return
         if is_in_line:
-            # Time spent on a policy document counts for all targets that wait for the document.
-            self._free(host, outcome.outcome != "deferred" or outcome.attempts > 0)
-        yield from self._end(waiting, outcome)
+            # A target put off before any request passes its start of waiting on to the next one.
+            self._free(host, said.outcome != "deferred" or said.attempts > 0)
+        yield from self._end(waiting, said)
 
-    def _denials(self, line: list[Waiting]) -> Iterator[Result]:
-        """Yield the targets of a line that are denied by held documents, which need no request."""
+    def _without_request(self, line: list[Waiting]) -> Iterator[Result]:
+        """Yield the Results that need no request: targets not due, or denied by held documents."""
         for waiting in line[-2::-1]:
             visit = self._begin(waiting)
             outcome = self._fetcher._outcome_of(visit, self._fetcher._look_at)
@@ -4793,7 +4810,7 @@ class Options(NamedTuple):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.80}, want True or False")
         if not isinstance(self.reader, str) or self.reader != printable(self.reader, 80):
-            raise ValueError(f"reader is {self.reader!r:.80}, want a name of at most 80 letters")
+            raise ValueError(f"reader is {self.reader!r:.80}, want at most 80 printable characters")
         if self.robots_mode != "respect" and not self.interactive:
             raise ValueError(
                 f"robots_mode={self.robots_mode!r} is for a person at a prompt "
@@ -4826,9 +4843,10 @@ def log_warning(line: str) -> None:
 
 
 class Fetcher:
-    """The bot without its reading of bodies: each request passes R3, the address check, R2 and R4.
+    """The bot without its reading of bodies. Targets pass R3, the address check, R2 and R4.
 
-    `Bot` documents the arguments, and adds title, links, metadata and robots directives.
+    A robots.txt does not pass R2, and the blocklist and its schema pass neither R3 nor R2. `Bot`
+    documents the arguments, and adds title, links, metadata and robots directives.
     """
 
     kinds = KINDS
@@ -5080,7 +5098,7 @@ class Fetcher:
     # --- The steps of a visit ---
 
     def _advance(self, visit: Visit) -> Later | Ending:
-        """Run steps of the last job until the visit has to wait or has ended; the only loop."""
+        """Run the steps of a visit until it has to wait or has ended."""
         visit.go_on()
         while True:
             job = visit.jobs[-1]
@@ -5141,7 +5159,7 @@ class Fetcher:
         return Ending(answer, job.visit.not_yet(later, job), later)
 
     def exchange(self, job: Job) -> Answer:
-        """Call the transport, as no other code does: all gates passed, and the start is claimed."""
+        """Send the request of a job, after all gates. Only this method calls Transport.send."""
         how = job.how
         url = job.wire
         if self.tag is not None and job.host == host_key(self.origin):
@@ -5153,15 +5171,17 @@ class Fetcher:
             self.options.timeout,
             how.max_bytes or self.options.max_bytes,
             job.wants,
-            job.left,  # R4 counts from the departure of the request
+            job.on_departure,  # R4 counts from it
         )
         if self.options.trace:
             self.options.trace(f"{request.method} {printable(request.url)}")
         job.left_at = None
         is_ours = isinstance(self._transport, HttpTransport)
-        # Another transport need not report when a request leaves. Ours does, but the connection
-        # of a request that never leaves counts in this process as well.
-        began_at = self.limiter.leave(job.host, job.record, job.is_policy, is_shared=not is_ours)
+        # Another transport may not report the departure, so the request is counted from here. Ours
+        # reports it; until then only this process counts the request, in case it never leaves.
+        began_at = self.limiter.record_departure(
+            job.host, job.record, job.is_policy, is_shared=not is_ours
+        )
         try:
             answer: Answer = as_response(self._transport.send(request))
         except TransportError as error:
@@ -5171,7 +5191,7 @@ class Fetcher:
             answer = TransportError(reason)
         is_final = isinstance(answer, TransportError) and answer.final
         if not (is_final or is_ours):
-            job.has_left(began_at)
+            job.note_departure(began_at)
         if job.left_at is not None:
             status = getattr(answer, "status", None)
             record = RequestRecord(job.left_at, job.kind, request.method, request.url, status)
@@ -5217,14 +5237,14 @@ class Fetcher:
         return Later(now + delay, "R5", error.reason, frees_host=True)
 
     def _after_push_back(self, job: Job, answer: Response) -> Ending | None:
-        """R5: hold the host after a 429 or 503, for the retry of this job too."""
+        """R5: after a 429 or 503, hold the host, or only the URL if the job has no retries."""
         if self.options.interactive:  # spec 1.1
             return Ending(answer)
         now = self.now()
         limit = DEFAULT_MAX_RETRIES  # R5
         retry_after = retry_after_of(answer.headers, now)
         why = f"{printable(job.wire)} answered {answer.status}"
-        if job.is_single:  # a host is not dropped for ever (spec 9.1.1)
+        if job.is_single:  # the host is asked again, however often it failed (spec 9.1.1)
             until = now + HOLD_AFTER_LAST_RETRY_SECONDS
             if retry_after is not None:
                 until = now + retry_after
@@ -5255,7 +5275,7 @@ class Fetcher:
             if job.kind in CANONICAL_KINDS and not redirect_allowed(self.origin, wire):
                 raise ValueError(f"{printable(wire)} is not https on the host of {self.origin}")
         except ValueError as error:
-            return Ending(answer, trouble=f"redirect refused: {error}", left_site=True)
+            return Ending(answer, trouble=f"redirect refused: {error}", is_redirect_refused=True)
         if wire == job.wire:
             return Ending(answer, trouble="redirects to itself")
         if wire in (job.first_wire, *job.redirects):  # without cookies, it would not end
@@ -5292,13 +5312,16 @@ class Fetcher:
     def _silence_gate(self, job: Job) -> Decision | None:
         """Put off the targets of a host that does not answer, which would hold up all others."""
         host = host_key(job.first_wire)
-        if job.is_policy or job.attempts or not job.visit.run.is_dead(host):
+        if job.is_policy or job.attempts or not job.visit.scheduler.is_dead(host):
             return None
         reason = f"{MAX_SILENT_TARGETS} targets of {host} in a row got no answer"
         return job.refused("R5", reason, self.now() + SILENT_HOST_SECONDS)
 
     def _blocklist_gate(self, job: Job) -> GateAnswer:
-        """R3, first of spec 7. Canonical documents pass, or a wrong list could not be replaced."""
+        """R3, the first gate of spec 7. The blocklist and its schema pass it.
+
+        Otherwise a wrong list that blocks its own origin could not be replaced.
+        """
         store = self._blocklist
         if job.kind in CANONICAL_KINDS:
             return None
@@ -5358,7 +5381,7 @@ class Fetcher:
         steps_back, job.steps_back = job.steps_back, False
         if job.is_policy or not steps_back or at > visit.deadline:
             return None
-        if not visit.run.is_behind(visit, job.host):
+        if not visit.scheduler.is_behind(visit, job.host):
             return None
         return Later(at, "R4", f"targets of {job.host} go first")
 
@@ -5398,9 +5421,9 @@ class Fetcher:
         Under the host's lock, check again whether another process has requested the URL meanwhile.
         """
         visit = job.visit
-        limit = visit.too_late()
+        limit = visit.passed_limit()
         if limit and (job.is_policy or job.attempts):
-            reason = f"{spell_seconds(limit)} have passed"
+            reason = f"the time limit of the target ({spell_seconds(limit)}) has passed"
             return job.refused("R4", reason, self.now() + LOCK_POLL_SECONDS)
         if self.options.interactive:  # spec 1.1
             self._start_of(job)
@@ -5425,7 +5448,7 @@ class Fetcher:
         """R4: the throttle for a request that the caller sends, which counts as leaving now."""
         answer = self._throttle_gate(job)
         if answer is None:
-            self.limiter.leave(job.host, job.record, is_policy=False)
+            self.limiter.record_departure(job.host, job.record, is_policy=False)
             self.request_left(job)
         return answer
 
@@ -5466,7 +5489,7 @@ class Fetcher:
         for scheme in ("http", "https"):
             robots = self.robots.load(f"{scheme}://{host}").value
             if robots is not None:
-                delays.append(min(robots.crawl_delay or 0.0, 1e10))  # 400 digits are infinite
+                delays.append(min(robots.crawl_delay or 0.0, 1e10))  # it may be infinite
         return max(delays)  # R2d
 
     def extra_headers(self, job: Job) -> dict[str, str]:
@@ -5483,7 +5506,8 @@ class Fetcher:
 
 # ============================================================================
 # === PART II   WHAT A BODY SAYS, AND WHO ASKS
-# Readings, robots2, the public face, the proof, the command. Nothing of Part I names any of it.
+# Reading bodies, robots2, the public interface, the self-test, the command. No code of Part I uses
+# Part II.
 # ============================================================================
 
 
@@ -7024,7 +7048,7 @@ class Robots2Store(RobotsStore):
         return self.chain_of(site)[0]
 
     def chain_of(self, site: str, job: Job | None = None) -> tuple[Robots2, Need]:
-        """Return the files as one, and what a job needs first. Each file passes every gate."""
+        """Return the files as one, and what a job needs first. Each request passes every gate."""
         files: list[tuple[str, Robots2]] = []
         rules = SILENT_ROBOTS2
         url: str | None = robots2_url(site)
@@ -7052,7 +7076,7 @@ class AnswerStore(PolicyStore):
     value_of: Any = staticmethod(partial(from_entry, AskAnswer("deny")))
     gate: GateName = "robots2"
     has_validators = False
-    is_always_answered = True
+    delay_is_failure = True
 
     def url_of(self, key: str) -> str:
         site, _, directive = key.partition(" ")
@@ -7157,16 +7181,17 @@ def wants_structured(url: str, status: int, headers: Headers) -> bool:
 
 
 class Bot(Fetcher):
-    """A conformant bot: every request passes R3, the address check, R2 and R4, in that order.
+    """A conformant bot: every target passes R3, the address check, R2 and R4, in that order.
 
-    `cache_dir=None` keeps everything in memory. `timeout` is for one whole exchange and `max_wait`
-    bounds all pauses of one target, both in seconds; `max_bytes` bounds a decoded body.
-    `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4). `robots2` is True or an
-    agent category; `tag` "ORG/REPO[@SHA]" (R13); `reader` names the program that reads the bodies,
-    since each reader has validators of its own (R7); `interactive` is for a person at a prompt
-    (spec 1.1), and only with it `robots_mode` may be "report_only" or "ignore". `transport` and
-    `clock`, and `rand`, `warn` and `trace`, are for tests, simulations and commands.
-    Raises ValueError if an argument would break a promise.
+    `cache_dir=None` keeps everything in memory. `timeout` bounds one exchange and `max_wait` the
+    pauses of one target that this process does not cause itself, both in seconds; `max_bytes`
+    bounds a decoded body. `unreachable` is "allow" (spec 9.1.1) or "defer" (RFC 9309 2.3.1.4).
+    `robots2` is True or an agent category; `tag` "ORG/REPO[@SHA]" (R13); `reader` names the program
+    that reads the bodies, since each reader has validators of its own (R7). `interactive` is for a
+    person at a prompt: it turns R4 and R5 off, and lets `robots_mode` be "report_only" or "ignore"
+    (spec 1.1). `transport` and `clock` replace the network and the time (sandboxes, tests); `rand`,
+    `warn` and `trace` are for tests and commands. Raises ValueError for an argument that is not
+    valid.
     """
 
     kinds = BOT_KINDS
@@ -7244,7 +7269,7 @@ class Bot(Fetcher):
             del settings[name]
         return {**settings, "cache_dir": self._cache.folder, "robots2": self._category or False}
 
-    def share_memory(self) -> str:
+    def shared_folder(self) -> str:
         """Return the folder that other processes share with this one, if need be a temporary one.
 
         It is "" if no folder can be written.
@@ -7351,7 +7376,7 @@ class Bot(Fetcher):
         kind = media_kind(result.content_type)
         if result.ok and result.body and kind in LLMS_KINDS:
             yield with_signals(llms_source(result), result)
-        elif result.ok:  # a page that stands for all that is not there
+        elif result.ok:  # the server answers a missing path with some page (a "soft 404")
             decision = result.decision._replace(reason="it is no llms.txt")
             none = result._replace(outcome="failed", decision=decision)
             self._remember(f"discover {canonical_url(url)}", none)
@@ -7362,7 +7387,7 @@ class Bot(Fetcher):
 
     def attest(self) -> dict[str, Any]:
         """Return the attestation document of spec 14, measured in the sandbox."""
-        # Only this and `run` use sections below, because proof and processes make bots.
+        # `run` and `attest` are the only methods that use later sections.
         return attest()
 
     # --- robots2.txt, opt-in ----------------------------------------------
@@ -7579,7 +7604,7 @@ def source_of(result: Result) -> Source | None:
         feed = parse_feed(body, result.content_type, url)
         return Source("feed", url, feed.items, feed.title, warning or feed.warning)
     with suppress(ValueError):
-        sitemap = parse_sitemap(result.body, url)  # whole: it breaks off where memory would end
+        sitemap = parse_sitemap(result.body, url)  # not `body`: it limits its own memory
         return Source("sitemap", url, sitemap.entries, warning=sitemap.warning)
     return None
 
@@ -9634,7 +9659,7 @@ def shared_findings(bot: Bot, assignment: Assignment, jobs: int) -> Findings:
     # Windows cannot wait for more than 62 pipes at once.
     count = min(jobs, 60) if sys.platform == "win32" else jobs
     shares = split_by_host(filter(host_of, urls), count, partial(queue_of, bot))
-    if not shares or not bot.share_memory():  # no host, or no folder to share
+    if not shares or not bot.shared_folder():  # no host, or no folder to share
         yield from findings_of(bot, assignment)
         return
     no_urls = list(itertools.filterfalse(host_of, urls))
