@@ -8175,6 +8175,8 @@ R2 robots.txt that is busy backs off, holds its host, and drops nobody
 R2 the modes for a person at a prompt are for nobody else
   refused new_bot {"robots_mode": "ignore"}
   refused new_bot {"reader": 7}
+  refused new_bot {"max_bytes": 0}
+  refused new_bot {"max_wait": -1}
   new_bot {"interactive": true, "robots_mode": "ignore"}
   fetch /denied -> blocklist?impl=walsh_research&sha=repl&spec=walsh-research-compliance/v1.3 \
 /denied
@@ -8257,6 +8259,14 @@ R2d Crawl-delay beyond max_wait: a hop keeps it too, and goes on there, once
   fetch /redirected -> /allowed deferred:R4
   wait 410
   fetch /redirected -> /redirected deferred:R4
+
+R2d a hop that has to wait for more than a day begins anew
+  serve //b.test/robots.txt 200 |  | User-agent: * | Crawl-delay: 200000
+  fetch //b.test/page
+  chain /moved 1 //b.test/x
+  fetch /moved -> /robots.txt /moved deferred:R4
+  wait 10
+  fetch /moved -> /moved deferred:R4
 
 R2d Crawl-delay before a retry
   serve /robots.txt 200 |  | User-agent: * | Crawl-delay: 100
@@ -8581,6 +8591,21 @@ http://xn--bcher-kva.test:80/a/%C3%A9?b%22c&%61
   mask_credentials http://user:pa/ss@x.test/y -> http://***@x.test/y
   refused wire_url http://user:pass@x.test/
   refused wire_url ftp://x.test/
+  refused wire_url http://x.test:0/
+  mask_credentials http://x.test/y -> http://x.test/y
+
+R7 a permanent redirect is remembered for thirty days; not over http to another host
+  serve /old 301 | Location: /allowed
+  fetch /old -> blocklist /robots.txt /old /allowed+1
+  wait 10
+  new_process
+  fetch /old -> /allowed
+  wait 2600000
+  fetch /old -> blocklist /robots.txt /old+1 /allowed+2
+  serve http://b.test/old 301 | Location: https://c.test/page
+  fetch http://b.test/old
+  wait 10
+  fetch http://b.test/old -> http://b.test/old //c.test/page
 
 R7 two spellings of a source are requested once; a circle of redirects ends
   serve /self 302 | Location: /self
