@@ -8599,9 +8599,9 @@ R7 a permanent redirect is remembered for thirty days; not over http to another 
   fetch /old -> blocklist /robots.txt /old /allowed+1
   wait 10
   new_process
-  fetch /old -> /allowed
+  fetch /old -> /allowed unchanged
   wait 2600000
-  fetch /old -> blocklist /robots.txt /old+1 /allowed+2
+  fetch /old -> blocklist /robots.txt /old+1 /allowed+2 unchanged
   serve http://b.test/old 301 | Location: https://c.test/page
   fetch http://b.test/old
   wait 10
