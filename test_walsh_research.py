@@ -909,25 +909,12 @@ class TestR2:
                 assert A not in one.asked()
             assert not one.asked("listed.test") and not one.asked("10.0.0.1")
 
-    def test_it_is_asked_once_a_day(self, world):
-        world.web[A] = "x"
-        for at, asked in ((0, 1), (10, 1), (DAY - 100, 1), (DAY + 100, 2)):
-            world.at = NOW + at
-            assert world.bot().fetch(A).ok and world.asked().count(ROBOTS) == asked
-
     def test_it_is_kept_by_scheme_host_and_port(self, world):
         sites = ["https://a.test", "http://a.test", "https://a.test:8443", "https://www.a.test"]
         for site in sites:
             world.web.update({site + "/": "x", site + "/robots.txt": ""})
             assert world.bot().fetch(site + "/").ok
         assert world.asked("robots.txt") == [site + "/robots.txt" for site in sites]
-
-    def test_validators_are_replayed_and_a_304_keeps_the_rules(self, world):
-        world.web[ROBOTS] = [answer(CLOSED, etag='W/"r"'), answer(status=304, etag='"s"'), 304]
-        for _ in range(3):
-            assert world.bot().fetch(A).gate == "R2"
-            world.at += DAY
-        assert world.hits[-1].headers["If-None-Match"] == 'W/"r"', "whatever a 304 names"
 
     def test_a_304_that_nobody_asked_for_takes_no_rules_away_and_renews_none(self, world):
         world.web.update({ROBOTS: [CLOSED, 304, ""], A: "x"})
@@ -974,21 +961,6 @@ class TestR2:
             world.bot(robots_mode=mode)
         world.web.update({ROBOTS: CLOSED, A: "x"})
         assert world.bot(robots_mode=mode, interactive=True).fetch(A).ok
-
-    @pytest.mark.parametrize("held", [7200.0, 40 * DAY])
-    def test_one_that_leads_to_a_host_held_by_another_page_defers_for_a_day(self, world, held):
-        world.web.update({B + "busy": answer(status=429, retry_after=int(held)), A + "2": "x"})
-        world.web.update({ROBOTS: moved(B + "r"), B + "r": "User-agent: *\nDisallow: /2\n"})
-        assert world.bot().fetch(B + "busy").gate == "R5"
-        results = list(world.bot().run([A, A + "2"]))
-        assert [final(result) for result in results] == [("deferred", "R5")] * 2
-        assert world.asked().count(ROBOTS) == 1 and not results[0].warnings
-        world.at = NOW + min(held, DAY) + 1
-        result = world.bot().fetch(A + "2")
-        if held < DAY:
-            assert final(result) == DENIED
-        else:
-            assert final(result) == FETCHED and result.verdict == "unknown_unreachable"
 
     @pytest.mark.parametrize("unreachable", ["allow", "defer"])
     def test_where_no_request_for_it_can_leave_nothing_is_allowed(self, world, unreachable):
@@ -1613,26 +1585,6 @@ class TestR3b:
         world.at += 400
         assert world.bot().fetch(A).ok, "the next answer mends it"
 
-    def test_a_new_list_needs_no_room_for_a_second_copy_of_the_old_one(self, world, monkeypatch):
-        domains = [f"h{number}.test" for number in range(2000)]
-        world.web.update({BLOCKLIST_URL: blocklist(*domains), A: "x"})
-        assert world.bot().fetch(A).ok
-        [held] = world.folder.glob("blocklist-*")
-        room = 2.5 * held.stat().st_size
-
-        def full(number):
-            if sum(file.stat().st_size for file in world.folder.iterdir()) > room:
-                raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr(os, "fsync", full)
-        world.web[BLOCKLIST_URL] = blocklist(*domains, "a.test")
-        for _ in (1, 2):
-            world.at += DAY
-            assert world.bot().fetch(A).gate == "R3"
-        assert len(list(world.folder.glob("blocklist-*"))) == 2
-        world.web[BLOCKLIST_URL] = 500
-        assert world.bot().fetch(A).gate == "R3"
-
     def test_what_is_said_of_one_list_vouches_for_no_other(self, world):
         """The validators belong to the list that they came with: a 304 must not bless the older."""
 
@@ -1949,22 +1901,6 @@ class TestR4:
         assert len(list(itertools.zip_longest(*runs))) == 4  # a result of each in turn
         assert sorted(world.asked(A)) == sorted([ROBOTS, *urls])
 
-    def test_the_first_request_to_an_unseen_host_is_not_delayed(self, world):
-        world.web[A] = "x"
-        result = world.bot().fetch(A)
-        assert (result.outcome, result.waited, world.at) == ("fetched", 0.0, NOW)
-
-    def test_any_two_requests_to_a_host_are_a_second_apart(self, world):
-        """But for the first target behind an unseen host's one policy request."""
-        world.web.update({A: moved("/x"), A + "x": "x", A + "y": [503, "y"], HTTP: "z", **ASKING})
-        for day in range(2):
-            world.at = NOW + day * DAY
-            bot = world.bot(robots2=True)
-            list(bot.run([A, A + "y", HTTP]))
-            list(bot.discover(A + "y"))
-        times = [hit.at for hit in world.hits if "a.test" in hit.url]
-        assert min(gaps(times)) >= 1.0 and len(times) > 16
-
     def test_a_target_that_waits_elsewhere_holds_up_no_other_of_its_host(self, world):
         world.web.update({A: moved(B), A + "x": "x", B: "y", B + "robots.txt": slow(100)})
         world.bot().fetch(B)
@@ -2084,43 +2020,6 @@ class TestWays:
                 assert result.retry_at == pytest.approx(result.at + 600, abs=1)
         times = targets_of(world, "a.test")
         assert len(times) == 7 * (3 if every == 1 else 1) and min(gaps(times)) >= 600
-
-    @given(
-        "here, status, there, is_kept",
-        (A, 301, B, True),
-        (A, 303, B, False),
-        (A, 308, "http://b.test/", True),
-        (HTTP, 301, A, True),
-        (HTTP, 301, B, False),  # as of a captive portal
-        (HTTP, 308, HTTP + "x", False),
-    )
-    def test_a_permanent_redirect_is_remembered(self, world, here, status, there, is_kept):
-        world.web.update({here: moved(there, status), there: "x", there + "robots.txt": SLOW})
-        assert later_days(world, here, 4)[3].redirects == [there]
-        world.forget()
-        assert later_days(world, here, 2)[1].redirects == [there]
-        assert (here in world.asked()) is not is_kept and there in world.asked()
-
-    @given_rows(
-        "page, robots, is_kept",
-        ("another redirect", moved("/y"), "", True),
-        ("an error", 500, "", False),
-        ("429", BUSY, "", False),
-        ("a Disallow line", "x", CLOSED, False),
-    )
-    def test_it_is_forgotten_where_it_leads_to_no_good_end(self, world, page, robots, is_kept):
-        world.web.update({A: moved(B, 301), B: "x", B + "y": "y"})
-        later_days(world, A, 2)
-        world.web.update({B: page, B + "robots.txt": robots})
-        later_days(world, A, 1)
-        world.forget()
-        later_days(world, A, 1)
-        assert (A in world.asked()) is not is_kept
-
-    def test_it_lasts_thirty_days(self, world):
-        world.web.update({A: moved(B, 301), B: "b"})
-        assert all(result.ok for result in later_days(world, A, 32))
-        assert [(hit.at - NOW) // DAY for hit in world.hits if hit.url == A] == [0, 30]
 
     def put_off(self, world):
         """A leads to B's page x, where another target has just been: it is put off there."""
@@ -2850,13 +2749,6 @@ class TestR4a:
         times = [hit.time for hit in publisher.hits if hit.path in pages]
         assert len(times) == 3 and min(gaps(times)) >= 0.39
 
-    def test_a_killed_process_holds_no_host(self, publisher, fetch, tmp_path):
-        [process] = fetch("/page")
-        time.sleep(random.random() * 0.2)
-        process.kill()
-        with wr.Bot(tmp_path, origin=publisher.origin, allow_private=True) as bot:
-            assert bot.fetch(publisher.origin + "/allowed").ok
-
     def test_nobody_asks_for_a_list_that_another_process_adopts(self, world, monkeypatch):
         world.web[BLOCKLIST_URL] = answer(blocklist(), seconds=2.0)
         adopt = wr.Blocklist.from_document
@@ -3026,25 +2918,6 @@ class TestR5:
         results = later_days(world, A, 41)
         assert [result.outcome for result in results] == ["deferred"] * 40 + ["fetched"]
         assert world.asked().count(A) == 2
-
-    def test_a_hold_that_the_disk_did_not_take_outlives_another_process(self, world, monkeypatch):
-        world.web.update({A: answer(status=429, retry_after=900), A + "x": "x"})
-        first, second = world.bot(), world.bot()
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", disk_full)
-            assert first.fetch(A).gate == "R5"
-        world.at += 5
-        assert second.fetch(A + "x").ok
-        world.at += 5
-        assert first.fetch(A + "x").gate == "R5"
-
-    def test_a_break_while_robots_txt_backs_off_leaves_nothing_behind(self, world):
-        world.web.update({"https://c.test/": "x", B: "x"})
-        world.web[B + "robots.txt"] = [answer(status=503, retry_after=60), CLOSED]
-        bot = world.bot()
-        assert next(bot.run([B, "https://c.test/"])).url == "https://c.test/"
-        world.at += 1200
-        assert bot.fetch(B).gate == "R2" and B not in world.asked()
 
     @pytest.mark.parametrize("url", [BLOCKLIST_URL, B + "robots.txt", B])
     def test_an_interrupt_in_an_exchange_leaves_nothing_behind(self, world, url):
@@ -3297,14 +3170,6 @@ class TestR7:
         bot.fetch(A)
         assert "If-None-Match" not in world.hits[-1].headers
 
-    def test_validators_go_only_to_the_url_that_gave_them(self, world):
-        world.web.update({A: moved(B), B: answer("x", etag='"1"')})
-        bot = world.bot()
-        bot.fetch(A)
-        bot.fetch(A)
-        sent = [hit.headers.get("If-None-Match") for hit in world.hits if hit.url in (A, B)]
-        assert sent == [None, None, None, '"1"']
-
     def test_a_second_spelling_is_skipped_and_names_the_first(self, world):
         world.web[A] = "x"
         spellings = [A, "https://A.test:443", "https://a.test/#top", "https://a.test./"]
@@ -3462,11 +3327,6 @@ class TestR9:
         assert sources[1].items[0].url == A + "doc" and {source.target for source in sources} == {A}
         assert json.dumps([source.to_dict() for source in sources])
 
-    def test_a_target_that_is_a_feed_is_its_own_source(self, world):
-        world.web[A] = answer(FEED, content_type="application/rss+xml")
-        [source] = world.bot().discover(A)
-        assert source.kind == "feed" and source.items[0].title == "One"
-
     @given(
         "robots, kind, gate",
         (CLOSED, "none", "R2"),
@@ -3482,11 +3342,6 @@ class TestR9:
 
 class TestR10:
     """The inline schema first; the standalone one is kept for a week, and stale on failure."""
-
-    def test_the_inline_schema_needs_no_second_request(self, world):
-        world.web[A] = "x"
-        world.bot().fetch(A)
-        assert not world.asked("schema")
 
     def test_the_standalone_schema_is_kept_for_a_week_and_used_stale(self, world):
         listed = blocklist("a.test", schema=None)
@@ -4079,10 +3934,6 @@ class TestRedirects:
         result = world.bot().fetch(A)
         assert result.outcome == "failed" and reason in result.reason, result.reason
         assert result.attempts == len(result.redirects) + 1 == len(places)
-
-    def test_a_hop_asks_robots_txt_of_where_it_leads(self, world):
-        world.web.update({A: moved(B + "x"), B + "robots.txt": CLOSED})
-        assert final(world.bot().fetch(A)) == ("denied", "R2") and B + "x" not in world.asked()
 
     @given(
         "place, gate",
