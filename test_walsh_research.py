@@ -962,6 +962,17 @@ class TestR2:
         world.web.update({ROBOTS: CLOSED, A: "x"})
         assert world.bot(robots_mode=mode, interactive=True).fetch(A).ok
 
+    @pytest.mark.parametrize("held, wanted", [(7200, DENIED), (40 * 86400, FETCHED)])
+    def test_one_that_leads_to_a_host_held_by_another_page_defers_for_a_day(
+        self, world, held, wanted
+    ):
+        world.web.update({B + "busy": answer(status=429, retry_after=held), A + "2": "x"})
+        world.web.update({ROBOTS: moved(B + "r"), B + "r": "User-agent: *\nDisallow: /2\n"})
+        world.bot().fetch(B + "busy")
+        assert final(world.bot().fetch(A + "2")) == ("deferred", "R5")
+        world.at = NOW + min(held, DAY) + 1
+        assert final(world.bot().fetch(A + "2")) == wanted
+
     @pytest.mark.parametrize("unreachable", ["allow", "defer"])
     def test_where_no_request_for_it_can_leave_nothing_is_allowed(self, world, unreachable):
         """Nobody was asked, so nobody allowed it; the fault may be ours."""
@@ -3933,18 +3944,6 @@ class TestRedirects:
         assert len(world.hits) == 3 and "u:p" not in str(result.to_dict())
 
 
-NO_OPTIONS = {
-    "timeout": [0, "1"],
-    "max_wait": [-1, math.nan],
-    "max_bytes": [0],
-    "unreachable": ["no"],
-    "origin": ["http://10.0.0.1", "x"],
-    "tag": ["nobody"],
-    "robots_mode": ["x", "ignore"],
-    "robots2": ["a b"],
-}
-
-
 class TestFetchAndRun:
     def test_a_body_does_not_outlive_its_result(self, world):
         """Not even until the interpreter collects garbage."""
@@ -4003,11 +4002,6 @@ class TestFetchAndRun:
         world.web[B] = "x"
         done = outcomes(world.bot(transport=Odd(), max_wait=1e4).run([A, B]))
         assert done == {A: "failed", B: "fetched"}
-
-    @given("name, value", *[(name, value) for name in NO_OPTIONS for value in NO_OPTIONS[name]])
-    def test_an_option_that_would_break_a_promise_is_a_value_error(self, world, name, value):
-        with pytest.raises(ValueError):
-            world.bot(**{name: value})
 
     def test_eight_threads_on_one_bot_are_one_bot(self, world):
         urls = [f"{A}{number}" for number in range(8)]
