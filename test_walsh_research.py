@@ -1024,31 +1024,8 @@ class TestR2:
         assert len(results) == 4 and world.asked().count(ROBOTS) == 2
 
 
-# Files that are hostile: what they begin with, and what is repeated.
-PUMPED = {
-    "agents": ("", "User-agent: *\n"),
-    "rules": ("User-agent: *\n", "Disallow: /a*b\n"),
-    "stars": ("User-agent: *\nDisallow: /", "*a"),
-    "escapes": ("User-agent: *\nDisallow: /", "%e4%"),
-    "signals": ("User-agent: *\nContent-Signal: ", "a=b, "),
-    "no signals": ("User-agent: *\nContent-Signal: ", "a-"),
-    "sitemaps": ("", "Sitemap: https://x.test/\n"),
-    "marks": ("User-agent: *\n", "\ufeffallow: /a\n"),
-    "a rule of no UTF-8": ("User-agent: *\nDisallow: /\U0001f600", "\udcff"),
-    "an agent of no UTF-8": ("User-agent: \U0001f600", "\udcff"),
-    "blanks": ("User-agent: *\nDisallow", " "),
-    "words": ("User-agent: ", "ab "),
-    "no colons": ("User-agent: *\n", "user agent  walsh x\n"),
-}
-
-
 class TestR2a:
     """R2a: the selected group; the vectors have the cases."""
-
-    @given("field", "users-agent:", "X-User-agent:", "user-agency:", "u\u017fer-agent:")
-    def test_what_is_no_agent_line(self, field):
-        text = f"User-agent: *\nAllow: /b\n{field} Walsh-Research\nDisallow: /a"
-        assert wr.RobotsTxt.parse(text).group == "*"
 
     @given("token, group", ("foo/2.1", "Foo"), ("FOO", "Foo"), ("Fo", "*"), ("", "*"), ("bar", "*"))
     def test_any_product_token(self, token, group):
@@ -1075,7 +1052,23 @@ class TestR2a:
     def test_content_signals_are_the_groups(self, lines, signals):
         assert robots_of("Disallow: /x", lines).content_signals == signals
 
-    @pytest.mark.parametrize("head, part", PUMPED.values(), ids=PUMPED)
+    @given(
+        "head, part",
+        ("", "User-agent: *\n"),
+        ("User-agent: *\n", "Disallow: /a*b\n"),
+        ("User-agent: *\nDisallow: /", "*a"),
+        ("User-agent: *\nDisallow: /", "%e4%"),
+        ("User-agent: *\nContent-Signal: ", "a=b, "),
+        ("User-agent: *\nContent-Signal: ", "a-"),
+        ("", "Sitemap: https://x.test/\n"),
+        ("User-agent: *\n", "\ufeffallow: /a\n"),
+        ("User-agent: *\nDisallow: /\U0001f600", "\udcff"),
+        ("User-agent: \U0001f600", "\udcff"),
+        ("User-agent: *\nDisallow", " "),
+        ("User-agent: ", "ab "),
+        ("User-agent: *\n", "user agent  walsh x\n"),
+        ids=range(13),
+    )
     def test_hostile_files_take_linear_time_and_bounded_memory(self, head, part):
         def body(size):
             return (head + part * (size // len(part))).encode("utf-8", "surrogateescape")
@@ -1144,11 +1137,6 @@ class TestR2c:
         filler = "#" * (250 * 1024 - len(text) - 7) + "\nAllow: /"
         cut = wr.RobotsTxt.parse((text + filler + "a" * 9).encode(encoding))
         assert len(cut.rules) == (3 if encoding == "utf-8" else 2)
-
-    def test_a_star_or_dollar_that_is_escaped_is_a_letter(self):
-        assert robots_of("Disallow: /a%2F%2A/").allows("/a/b/")
-        assert not robots_of("Disallow: /a%2F%2A/").allows("/a/*%2F")
-        assert not robots_of("Disallow: /a$b/").allows("/a%24b%2F")
 
     @given(
         "last, cut_off, path, allowed",
@@ -1579,7 +1567,8 @@ class TestR3b:
     @pytest.mark.parametrize("spoil", [tear, lambda path: path.chmod(0o666)])
     @pytest.mark.parametrize("count", [1, 2])
     def test_a_list_that_the_disk_spoils_opens_no_gate(self, world, spoil, count):
-        world.web.update({BLOCKLIST_URL: [blocklist("a.test"), blocklist("a.test", "c.test")]})
+        lists = cached(blocklist("a.test"), '"1"'), cached(blocklist("a.test", "c.test"), '"2"')
+        world.web[BLOCKLIST_URL] = [*lists]
         resident = world.bot()
         for _ in (1, 2):
             resident.fetch(A)
@@ -1592,24 +1581,9 @@ class TestR3b:
         assert resident.fetch(A).gate == world.bot().fetch(A).gate == "R3"
         assert A not in world.asked()
         assert final(world.bot().fetch(B)) == (FETCHED if count == 1 else ("deferred", "R3"))
-        world.web[BLOCKLIST_URL] = blocklist("c.test")
+        world.web[BLOCKLIST_URL] = cached(blocklist("c.test"), '"2"')
         world.at += 400
-        assert world.bot().fetch(A).ok, "the next answer mends it"
-
-    def test_what_is_said_of_one_list_vouches_for_no_other(self, world):
-        """The validators belong to the list that they came with: a 304 must not bless the older."""
-
-        def conditional(request):
-            if request.headers.get("If-None-Match") == '"2"':
-                return 304
-            return answer(blocklist("a.test", "b.test"), etag='"2"')
-
-        world.web.update({BLOCKLIST_URL: [answer(blocklist("b.test"), etag='"1"'), conditional]})
-        world.bot().fetch(A)
-        world.at += DAY
-        assert world.bot().fetch(A).gate == "R3"
-        tear(max(world.folder.glob("blocklist-*"), key=lambda path: path.stat().st_size))
-        assert world.bot().fetch(A).gate == "R3"
+        assert world.bot().fetch(A).ok, "a 304 of the newer list would bless the older"
 
 
 def nested(levels):
@@ -1681,25 +1655,18 @@ REFUSED_SCHEMAS = [
 REFUSED_SCHEMAS += [{"$ref": place} for place in ("https://x.test/s", "#/nowhere", "#a", "#/$defs")]
 REFUSED_SCHEMAS += [{"type": value} for value in ("text", ["null", "text"], [{}], [])]
 REFUSED_SCHEMAS += [{"minimum": "1"}, {"maximum": True}, {"maxItems": 1.5}, {"minLength": -1}]
-REFUSED_SCHEMAS += [
-    {"items": [{}]},
-    {"required": [1]},
-    {"allOf": []},
-    {"allOf": {}},
-    {"anyOf": [1]},
-]
+REFUSED_SCHEMAS += [{"items": [{}]}, {"required": [1]}, {"allOf": []}, {"anyOf": [1]}]
 REFUSED_SCHEMAS += [{"properties": {"a": {"items": {"not": {"type": 1}}}}}, None, [], 1, "x"]
 REFUSED_SCHEMAS += [{"$ref": "#", "$defs": {"unused": {"minimum": "1"}}}]
-REFUSED_SCHEMAS += [
-    {"patternProperties": {"[": True}},
-    {"additionalProperties": 1, "properties": 1},
-]
 REFUSED_SCHEMAS += [functools.reduce(lambda schema, _: {"not": schema}, range(20_000), {})]
-REFUSED_PATTERNS = (
-    "\\p{L} [\\p{L}] (?<=a+)b \\k<n> \\1 (a)\\2 [\\Z] a{2}{3} * ( ) [ [a\\] \\ a{2,1} "
-    "[z-a] \\x4 a{99999999999}"
-).split()
-REFUSED_SCHEMAS += [{"pattern": pattern} for pattern in [*REFUSED_PATTERNS, "(" * 20_000]]
+REFUSED_SCHEMAS += [
+    {"pattern": pattern}
+    for pattern in (
+        "\\p{L} [\\p{L}] (?<=a+)b \\k<n> \\1 (a)\\2 [\\Z] a{2}{3} * ( ) [ [a\\] \\ a{2,1} "
+        "[z-a] \\x4 a{99999999999}"
+    ).split()
+]
+REFUSED_SCHEMAS += [{"pattern": "(" * 20_000}, {"patternProperties": {"[": True}}]
 
 
 class TestSchema:
@@ -2060,13 +2027,6 @@ class TestWays:
         bot = world.bot()
         assert bot.fetch(B).ok and final(bot.fetch(A)) == ("deferred", "R4")
         world.forget()
-
-    @given("way", ("file:///etc/passwd",), ("https://B.test:443/#x",), (B,) * 11)
-    def test_a_way_that_the_cache_has_spoilt_is_none(self, world, way):
-        world.web[A] = "x"
-        fields = {"asked_at": NOW - DAY, "way": (way, 0, 0.0, False)}
-        wr.Cache(str(world.folder), print, time.time).store("source", A, fields)
-        assert world.bot().fetch(A).ok and not world.asked("b.test")
 
     def test_may_fetch_is_asked_about_the_url_that_it_is_given(self, world):
         self.put_off(world)
@@ -2756,7 +2716,9 @@ class TestR4a:
         read_policies(tmp_path, publisher)
         pages = ["/allowed", "/allowed.md", "/page"]
         with ThreadPoolExecutor(3) as pool:
-            begun = [pool.submit(python, BESIDE, publisher.origin, tmp_path, path) for path in pages]
+            begun = [
+                pool.submit(python, BESIDE, publisher.origin, tmp_path, path) for path in pages
+            ]
         assert {one.result() for one in begun} == {("fetched\n", "")}
         times = [hit.time for hit in publisher.hits if hit.path in pages]
         assert len(times) == 3 and min(gaps(times)) >= 0.79
@@ -2835,8 +2797,6 @@ class TestR5:
         "values",
         ["90"],
         ["Sat, 23 May 2026 00:01:30 GMT"],
-        ["Mon, 23 May 2026 00:01:30 GMT"],
-        ["90, 20, 90"],
         ["20, 90"],
         ["1", "90"],
     )
@@ -3002,13 +2962,6 @@ class TestR6:
         world.web.update({A: "x" * 2000, B: answer("x", status=206)})
         bot = world.bot(max_bytes=1000)
         assert [bot.fetch(url).outcome for url in (A, B)] == ["failed", "failed"]
-
-    def test_a_long_body_is_read_for_its_meaning_up_to_2_mib(self, world):
-        body = "# T\n" + "x" * 2**21 + "\n[late](https://l.test/)\n"
-        world.web[A] = answer(body, content_type="text/markdown")
-        result = world.bot().fetch(A)
-        assert result.ok and result.bytes == len(body) and not result.links
-        assert any("2" in line for line in result.warnings)
 
 
 READ_TYPES = """
@@ -3280,15 +3233,6 @@ class TestR8:
         assert outcomes(bot.run([A], min_age=0)) == {A: "fetched"}
         assert outcomes(bot.run([A], min_age=86400)) == {A: "skipped"}
 
-    def test_targets_go_in_the_order_in_which_they_last_ended(self, world):
-        urls = [f"{A}{number}" for number in range(4)]
-        world.web.update({ROBOTS: SLOW, **dict.fromkeys(urls, "x")})
-        done = []
-        for day in range(8):
-            world.at = NOW + day * DAY
-            done += [result.url for result in world.bot().run(urls) if result.ok]
-        assert done == urls * 2
-
 
 FEED = """<?xml version="1.0"?><rss version="2.0"><channel><title>F</title>
 <item><title>One</title><link>https://a.test/1</link></item></channel></rss>"""
@@ -3371,9 +3315,6 @@ class TestR10:
         ("standalone where inline is null", None, ACCEPTS, True),
         ("standalone where inline is a URL", SCHEMA_URL, ACCEPTS, True),
         ("standalone where inline is true", True, REFUSES, False),
-        ("standalone refuses", None, REFUSES, False),
-        ("none", None, None, False),
-        ("a standalone that is no object", None, True, False),
     )
     def test_a_document_is_adopted_by_its_schema(self, inline, standalone, is_adopted):
         document = json.loads(blocklist("a.test", schema=inline))
@@ -4563,7 +4504,6 @@ MARKDOWN = [
     ("spaces in a URL", f"[a](<{U}u b>) [c]({V}c d)", [("a", U + "u b")]),
     ("entities", f"[a &amp; b]({U}?x&amp;y)", [("a & b", U + "?x&y")]),
     ("titles", f"[a]({U} \"b\") [c]({V} 'd\\' e')", [("a", U), ("c", V)]),
-    ("a title over lines", f"[a]({U}\n(one\ntwo))", [("a", U)]),
     ("the text", f"- [a\n`__c__*` **e** f_g _h_ <b>i</b>]({U})", [("a __c__* e f_g h i", U)]),
     ("code spans", f"`[a]({U})` [b]({V})\n\n[c `]({U})`", [("b", V)]),
     ("runs of back-ticks", f"`` [a]({U}) ` [b]({U}) ``\n\n`` [c]({V}) `", [("c", V)]),
@@ -4573,13 +4513,8 @@ MARKDOWN = [
     ("<pre> over empty lines", f"<pre>\n\n[a]({U})\n</pre>\n\n[b]({V})", [("b", V)]),
     ("a fence of tildes", f"~~~ a\n```\n[a]({U})\n~~~\n```a```\n[b]({V})", [("b", V)]),
     ("a fence without end", f"x\n```\n[a]({U})\n\n[b]({V})", []),
-    ("a fence deep in a list", f"1. - x\n     ```\n     [a]({U})\n     ```\n[b]({V})", [("b", V)]),
     ("indented code", f"\t[a]({U})\n\n# x\n    [a]({U})\n[b]({V})", [("b", V)]),
     ("indented text goes on", f"x\n    [a]({U})", [("a", U)]),
-    ("text, then code in an item", f"- x\n\n    [a]({U})\n\n      [b]({V})", [("a", U)]),
-    ("a tab behind a mark", f"-\t[a]({U})\n\n\t[b]({V})", [("a", U), ("b", V)]),
-    ("code behind a list", f"- x\n\ny\n\n    [a]({U})", []),
-    ("a line that lacks its marks", f"> - x\n[a]({U})", [("a", U)]),
     ("CR and CRLF end lines", f"x\r\r\n    [a]({U})\r[b]({V})", [("b", V)]),
     ("other line ends are none", f"x\u2028\x0b\x0c    [a]({U})", [("a", U)]),
     ("a byte order mark", f"\ufeff    [a]({U})\n\n# [b]({V})", [("b", V)]),
@@ -4717,14 +4652,11 @@ WORDS = [
     ("<p>a<p>b<br>c<br><br>d<div>e</div>f", "a\n\nb\nc\n\nd\n\ne\n\nf"),
     ("<ul><li>a<ol><li>b<li>c<p>d</ol><li><p>e</ul>f", "- a\n  - b\n  - c\n\n    d\n- e\n\nf"),
     ("<ul><li><p></p><a href=/><h2>b</h2></a><li></li></ul>c", "- ## [b](http://x.test/)\n\nc"),
-    ("<ul><li>a<li></ul>b", "- a\n\nb"),
     ("<blockquote>a<ul><li>b</ul><blockquote>c</blockquote>d", "> a\n\n> - b\n\n> > c\n\n> d"),
     ("<pre>\n<b>a</b>  |\r\n  b<br><br>c\n</code>\n</pre>d", "```\na  |\n  b\n\nc\n```\n\nd"),
     ("<ul><li>a<pre><div>b</div>c <a href=/>d</a></pre>e", "- a\n  ```\n  b\n  c d\n  ```\n  e"),
-    ("<div><pre hidden>a</pre><pre>b</div>c</pre>d", "```\nb\n```\n\nc\n\nd"),
     ("<table><tr><th>a<th>b<th><tr><td> <td>d\ne<br>f<p>g</table>h", "| a | b |\n| | d e f g\n\nh"),
     ("<table><tr><td><h2>a</h2><p>b<p>c<td>d</table>", "## a\n\nb\n\nc\nd"),
-    ("<table><tr><td>a<td><table><tr><td>b<td>c</table>d</table>", "a\n\n| b | c\n\nd"),
     ("<a href='/_(b c)'><b>a</b> b </a>c", "[a b](http://x.test/_%28b%20c%29) c"),
     ("<a href=/a><img src=b><h3>c</h3><p>d</a>e", "### [c](http://x.test/a)\n\nde"),
     ("<base href=/b/><base href=c/><a href=d>e</a> <a href=f></a>", "[e](http://x.test/b/c/d)"),
@@ -5039,10 +4971,6 @@ class TestSitemaps:
         assert found.entries[0].url == "http://s.test/" and "cut" in found.warning
         assert peak < 8 * 2**20
 
-    def test_lines_that_are_no_urls_count(self, monkeypatch):
-        monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", 500)
-        assert "cut" in wr.parse_sitemap("http://s.test/\n" + "a\n" * 500).warning
-
     def test_mutated_documents_are_read_or_refused(self):
         dice = random.Random(9)
         seeds = [case[0] for case in FEEDS] + [URLSET, INDEX, HALVES, LINES.encode()]
@@ -5116,7 +5044,6 @@ announce yes no|honest yes"""
 
 OUR_HEADERS = """[AGENT:AI-Researcher]|[ agent : monitoring, ai-researcher ]  # us|
 [agent: Walsh-Research/1.2 (robot)]"""
-THEIR_HEADERS = "[agent: ai-researcher|[for: ai-researcher]|[agent: ai-researcher] x|[]".split("|")
 
 
 class TestRobots2File:
@@ -5172,17 +5099,6 @@ class TestRobots2File:
         assert robots2.policy == {"train": "yes", "store": "no"} and robots2.unknown == []
         assert robots2.path_rule("/x").line == 5 and robots2.path_rule("/y") is None
 
-    @pytest.mark.parametrize("header", THEIR_HEADERS)
-    def test_any_other_header_opens_a_block_that_is_nobodys(self, header):
-        text = f"train: no\n{header}\ntrain: yes\ncrawl: no\nDisallow: /x\n[agent: *]\nread: no"
-        robots2 = wr.Robots2.parse(text)
-        assert robots2.policy == {"train": "no", "read": "no"} and robots2.path_rule("/x") is None
-
-    @given("line", "useragent : x", "\ufeffUser-agent *", "User-Agent:")
-    def test_a_user_agent_line_ends_a_block(self, line):
-        text = f"[agent: monitoring]\ntrain: yes\nuser-agents follow here\nread: yes\n{line}\nquote: no"
-        assert wr.Robots2.parse(text).policy == {"quote": "no"}
-
     @given(
         "text, denied",
         ("User-agent: *\nAllow: /\nUser-agent: GPTBot\nDisallow: /", False),
@@ -5216,8 +5132,6 @@ class TestRobots2File:
         ("abcd", "", 4),
         ("abcde", "", 4),
         ("aba", "", 2),
-        ("abA", "", 2),
-        ("abb", "", 2),
         ("abc", "# meta: chain-id: x", 1),
     )
     def test_a_chain_ends_at_three_files_and_at_a_repetition(self, names, chain_id, merged):
