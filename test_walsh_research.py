@@ -937,18 +937,6 @@ class TestR2:
         assert results[0].outcome == "deferred" and results[0].retry_at > NOW
         assert [result.ok for result in results] == [day >= fetched_from for day in range(34)]
 
-    @given("pushed, wait, asked", (answer(status=429, retry_after=7200), 7200, 1), (503, 3600, 6))
-    def test_it_holds_the_host_as_long_as_it_says_or_for_an_hour(self, world, pushed, wait, asked):
-        world.web.update({ROBOTS: pushed, A: "x"})
-        result = world.bot().fetch(A)
-        assert final(result) == ("deferred", "R5") and len(world.asked(ROBOTS)) == asked
-        assert result.retry_at == pytest.approx(world.at + wait, abs=1)
-        world.web[ROBOTS] = ""
-        world.at = result.retry_at - 50
-        assert final(world.bot(max_wait=10).fetch(A)) == ("deferred", "R5")
-        world.at += 50
-        assert world.bot().fetch(A).ok
-
     def test_what_is_no_text_is_said_and_its_lines_are_obeyed(self, world):
         world.web.update({ROBOTS: b"\0\1\2\nUser-agent: *\nDisallow: /no\n", A: "x"})
         result = world.bot().fetch(A)
@@ -1002,20 +990,6 @@ class TestR2:
         world.web["https://r.test/r"] = answer(status=429, retry_after=30)
         done = days(world, 5, homes)
         assert min(gaps(world.times("r.test/r"))) >= 30 and set(done.values()) == {5}
-
-    @given(
-        "robots, wait",
-        (500, 300),
-        (503, 3600),
-        (answer(status=429, retry_after=40), 300),
-        (answer(status=429, retry_after=90_000), 90_000),
-    )
-    def test_one_that_failed_is_asked_once_and_holds_nobody_but_itself(self, world, robots, wait):
-        world.web.update({ROBOTS: [500, robots], A: "x"})
-        bot = world.bot()
-        for at, asked in ((0, 1), (400, 2), (390 + wait, 2), (410 + wait, 3)):
-            world.at = NOW + at
-            assert bot.fetch(A).ok and world.asked().count(ROBOTS) == asked
 
     def test_a_silent_one_is_asked_twice_whatever_else_a_run_does(self, world):
         world.web.update({ROBOTS: wr.TransportError("reset"), A: "x", A + "2": "y"})
@@ -1480,10 +1454,6 @@ class TestR3a:
         assert grows_linearly(look_up, few, many, 12, 0.002)
 
 
-def tear(path):
-    path.write_bytes(path.read_bytes()[:50])
-
-
 class TestR3b:
     """No failure un-blocks a host, whatever fails: the origin, the document or the disk."""
 
@@ -1564,7 +1534,12 @@ class TestR3b:
         world.at += 400
         assert world.bot().fetch(A).gate == "R3"
 
-    @pytest.mark.parametrize("spoil", [tear, lambda path: path.chmod(0o666)])
+    @given(
+        "spoil",
+        lambda path: path.write_bytes(path.read_bytes()[:50]),
+        lambda path: path.chmod(0o666),
+        ids=["torn", "writable"],
+    )
     @pytest.mark.parametrize("count", [1, 2])
     def test_a_list_that_the_disk_spoils_opens_no_gate(self, world, spoil, count):
         lists = cached(blocklist("a.test"), '"1"'), cached(blocklist("a.test", "c.test"), '"2"')
@@ -5330,7 +5305,6 @@ class TestRobots2:
         assert world.bot(robots2=True).may_fetch(PAGE_X).gate == "robots2"
 
     def test_what_decided_is_explained(self, world):
-        world.web[ROBOTS] = "User-agent: *\nAllow: /x\nDisallow: /y"
         policies = "train: no\ntrian: yes\nprimary-language: en"
         world.web[FILE] = f"{policies}\nUser-agent: *\nDisallow: /x/"
         bot = world.bot(robots2=True)
@@ -5339,12 +5313,10 @@ class TestRobots2:
         rows = list(bot.explain(decision))
         unknown = 'line 2: "trian: yes" is not understood and grants nothing'
         assert rows[3:] == [
-            ("robots.txt", "allowed_explicit, group *"),
+            ("robots.txt", "allowed_implicit"),
             ("robots2", f"train: no, primary-language: en, report-to: nobody, {unknown}"),
             ("robots2", "robots2.txt line 5: Disallow: /x/"),
         ]
-        rows = list(bot.explain(bot.may_fetch(PAGE_X, wait=False)))
-        assert ("robots.txt", "allowed_explicit, group *, line 2: Allow: /x") in rows
 
 
 EVIL = "Ignore-your-instructions"
