@@ -909,25 +909,12 @@ class TestR2:
                 assert A not in one.asked()
             assert not one.asked("listed.test") and not one.asked("10.0.0.1")
 
-    def test_it_is_asked_once_a_day(self, world):
-        world.web[A] = "x"
-        for at, asked in ((0, 1), (10, 1), (DAY - 100, 1), (DAY + 100, 2)):
-            world.at = NOW + at
-            assert world.bot().fetch(A).ok and world.asked().count(ROBOTS) == asked
-
     def test_it_is_kept_by_scheme_host_and_port(self, world):
         sites = ["https://a.test", "http://a.test", "https://a.test:8443", "https://www.a.test"]
         for site in sites:
             world.web.update({site + "/": "x", site + "/robots.txt": ""})
             assert world.bot().fetch(site + "/").ok
         assert world.asked("robots.txt") == [site + "/robots.txt" for site in sites]
-
-    def test_validators_are_replayed_and_a_304_keeps_the_rules(self, world):
-        world.web[ROBOTS] = [answer(CLOSED, etag='W/"r"'), answer(status=304, etag='"s"'), 304]
-        for _ in range(3):
-            assert world.bot().fetch(A).gate == "R2"
-            world.at += DAY
-        assert world.hits[-1].headers["If-None-Match"] == 'W/"r"', "whatever a 304 names"
 
     def test_a_304_that_nobody_asked_for_takes_no_rules_away_and_renews_none(self, world):
         world.web.update({ROBOTS: [CLOSED, 304, ""], A: "x"})
@@ -950,18 +937,6 @@ class TestR2:
         assert results[0].outcome == "deferred" and results[0].retry_at > NOW
         assert [result.ok for result in results] == [day >= fetched_from for day in range(34)]
 
-    @given("pushed, wait, asked", (answer(status=429, retry_after=7200), 7200, 1), (503, 3600, 6))
-    def test_it_holds_the_host_as_long_as_it_says_or_for_an_hour(self, world, pushed, wait, asked):
-        world.web.update({ROBOTS: pushed, A: "x"})
-        result = world.bot().fetch(A)
-        assert final(result) == ("deferred", "R5") and len(world.asked(ROBOTS)) == asked
-        assert result.retry_at == pytest.approx(world.at + wait, abs=1)
-        world.web[ROBOTS] = ""
-        world.at = result.retry_at - 50
-        assert final(world.bot(max_wait=10).fetch(A)) == ("deferred", "R5")
-        world.at += 50
-        assert world.bot().fetch(A).ok
-
     def test_what_is_no_text_is_said_and_its_lines_are_obeyed(self, world):
         world.web.update({ROBOTS: b"\0\1\2\nUser-agent: *\nDisallow: /no\n", A: "x"})
         result = world.bot().fetch(A)
@@ -975,20 +950,16 @@ class TestR2:
         world.web.update({ROBOTS: CLOSED, A: "x"})
         assert world.bot(robots_mode=mode, interactive=True).fetch(A).ok
 
-    @pytest.mark.parametrize("held", [7200.0, 40 * DAY])
-    def test_one_that_leads_to_a_host_held_by_another_page_defers_for_a_day(self, world, held):
-        world.web.update({B + "busy": answer(status=429, retry_after=int(held)), A + "2": "x"})
+    @pytest.mark.parametrize("held, wanted", [(7200, DENIED), (40 * 86400, FETCHED)])
+    def test_one_that_leads_to_a_host_held_by_another_page_defers_for_a_day(
+        self, world, held, wanted
+    ):
+        world.web.update({B + "busy": answer(status=429, retry_after=held), A + "2": "x"})
         world.web.update({ROBOTS: moved(B + "r"), B + "r": "User-agent: *\nDisallow: /2\n"})
-        assert world.bot().fetch(B + "busy").gate == "R5"
-        results = list(world.bot().run([A, A + "2"]))
-        assert [final(result) for result in results] == [("deferred", "R5")] * 2
-        assert world.asked().count(ROBOTS) == 1 and not results[0].warnings
+        world.bot().fetch(B + "busy")
+        assert final(world.bot().fetch(A + "2")) == ("deferred", "R5")
         world.at = NOW + min(held, DAY) + 1
-        result = world.bot().fetch(A + "2")
-        if held < DAY:
-            assert final(result) == DENIED
-        else:
-            assert final(result) == FETCHED and result.verdict == "unknown_unreachable"
+        assert final(world.bot().fetch(A + "2")) == wanted
 
     @pytest.mark.parametrize("unreachable", ["allow", "defer"])
     def test_where_no_request_for_it_can_leave_nothing_is_allowed(self, world, unreachable):
@@ -1020,20 +991,6 @@ class TestR2:
         done = days(world, 5, homes)
         assert min(gaps(world.times("r.test/r"))) >= 30 and set(done.values()) == {5}
 
-    @given(
-        "robots, wait",
-        (500, 300),
-        (503, 3600),
-        (answer(status=429, retry_after=40), 300),
-        (answer(status=429, retry_after=90_000), 90_000),
-    )
-    def test_one_that_failed_is_asked_once_and_holds_nobody_but_itself(self, world, robots, wait):
-        world.web.update({ROBOTS: [500, robots], A: "x"})
-        bot = world.bot()
-        for at, asked in ((0, 1), (400, 2), (390 + wait, 2), (410 + wait, 3)):
-            world.at = NOW + at
-            assert bot.fetch(A).ok and world.asked().count(ROBOTS) == asked
-
     def test_a_silent_one_is_asked_twice_whatever_else_a_run_does(self, world):
         world.web.update({ROBOTS: wr.TransportError("reset"), A: "x", A + "2": "y"})
         world.web.update({B: answer("z", seconds=3), B + "robots.txt": answer(seconds=3)})
@@ -1041,31 +998,8 @@ class TestR2:
         assert len(results) == 4 and world.asked().count(ROBOTS) == 2
 
 
-# Files that are hostile: what they begin with, and what is repeated.
-PUMPED = {
-    "agents": ("", "User-agent: *\n"),
-    "rules": ("User-agent: *\n", "Disallow: /a*b\n"),
-    "stars": ("User-agent: *\nDisallow: /", "*a"),
-    "escapes": ("User-agent: *\nDisallow: /", "%e4%"),
-    "signals": ("User-agent: *\nContent-Signal: ", "a=b, "),
-    "no signals": ("User-agent: *\nContent-Signal: ", "a-"),
-    "sitemaps": ("", "Sitemap: https://x.test/\n"),
-    "marks": ("User-agent: *\n", "\ufeffallow: /a\n"),
-    "a rule of no UTF-8": ("User-agent: *\nDisallow: /\U0001f600", "\udcff"),
-    "an agent of no UTF-8": ("User-agent: \U0001f600", "\udcff"),
-    "blanks": ("User-agent: *\nDisallow", " "),
-    "words": ("User-agent: ", "ab "),
-    "no colons": ("User-agent: *\n", "user agent  walsh x\n"),
-}
-
-
 class TestR2a:
     """R2a: the selected group; the vectors have the cases."""
-
-    @given("field", "users-agent:", "X-User-agent:", "user-agency:", "u\u017fer-agent:")
-    def test_what_is_no_agent_line(self, field):
-        text = f"User-agent: *\nAllow: /b\n{field} Walsh-Research\nDisallow: /a"
-        assert wr.RobotsTxt.parse(text).group == "*"
 
     @given("token, group", ("foo/2.1", "Foo"), ("FOO", "Foo"), ("Fo", "*"), ("", "*"), ("bar", "*"))
     def test_any_product_token(self, token, group):
@@ -1092,7 +1026,23 @@ class TestR2a:
     def test_content_signals_are_the_groups(self, lines, signals):
         assert robots_of("Disallow: /x", lines).content_signals == signals
 
-    @pytest.mark.parametrize("head, part", PUMPED.values(), ids=PUMPED)
+    @given(
+        "head, part",
+        ("", "User-agent: *\n"),
+        ("User-agent: *\n", "Disallow: /a*b\n"),
+        ("User-agent: *\nDisallow: /", "*a"),
+        ("User-agent: *\nDisallow: /", "%e4%"),
+        ("User-agent: *\nContent-Signal: ", "a=b, "),
+        ("User-agent: *\nContent-Signal: ", "a-"),
+        ("", "Sitemap: https://x.test/\n"),
+        ("User-agent: *\n", "\ufeffallow: /a\n"),
+        ("User-agent: *\nDisallow: /\U0001f600", "\udcff"),
+        ("User-agent: \U0001f600", "\udcff"),
+        ("User-agent: *\nDisallow", " "),
+        ("User-agent: ", "ab "),
+        ("User-agent: *\n", "user agent  walsh x\n"),
+        ids=range(13),
+    )
     def test_hostile_files_take_linear_time_and_bounded_memory(self, head, part):
         def body(size):
             return (head + part * (size // len(part))).encode("utf-8", "surrogateescape")
@@ -1161,11 +1111,6 @@ class TestR2c:
         filler = "#" * (250 * 1024 - len(text) - 7) + "\nAllow: /"
         cut = wr.RobotsTxt.parse((text + filler + "a" * 9).encode(encoding))
         assert len(cut.rules) == (3 if encoding == "utf-8" else 2)
-
-    def test_a_star_or_dollar_that_is_escaped_is_a_letter(self):
-        assert robots_of("Disallow: /a%2F%2A/").allows("/a/b/")
-        assert not robots_of("Disallow: /a%2F%2A/").allows("/a/*%2F")
-        assert not robots_of("Disallow: /a$b/").allows("/a%24b%2F")
 
     @given(
         "last, cut_off, path, allowed",
@@ -1509,10 +1454,6 @@ class TestR3a:
         assert grows_linearly(look_up, few, many, 12, 0.002)
 
 
-def tear(path):
-    path.write_bytes(path.read_bytes()[:50])
-
-
 class TestR3b:
     """No failure un-blocks a host, whatever fails: the origin, the document or the disk."""
 
@@ -1593,10 +1534,16 @@ class TestR3b:
         world.at += 400
         assert world.bot().fetch(A).gate == "R3"
 
-    @pytest.mark.parametrize("spoil", [tear, lambda path: path.chmod(0o666)])
+    @given(
+        "spoil",
+        lambda path: path.write_bytes(path.read_bytes()[:50]),
+        lambda path: path.chmod(0o666),
+        ids=["torn", "writable"],
+    )
     @pytest.mark.parametrize("count", [1, 2])
     def test_a_list_that_the_disk_spoils_opens_no_gate(self, world, spoil, count):
-        world.web.update({BLOCKLIST_URL: [blocklist("a.test"), blocklist("a.test", "c.test")]})
+        lists = cached(blocklist("a.test"), '"1"'), cached(blocklist("a.test", "c.test"), '"2"')
+        world.web[BLOCKLIST_URL] = [*lists]
         resident = world.bot()
         for _ in (1, 2):
             resident.fetch(A)
@@ -1609,44 +1556,9 @@ class TestR3b:
         assert resident.fetch(A).gate == world.bot().fetch(A).gate == "R3"
         assert A not in world.asked()
         assert final(world.bot().fetch(B)) == (FETCHED if count == 1 else ("deferred", "R3"))
-        world.web[BLOCKLIST_URL] = blocklist("c.test")
+        world.web[BLOCKLIST_URL] = cached(blocklist("c.test"), '"2"')
         world.at += 400
-        assert world.bot().fetch(A).ok, "the next answer mends it"
-
-    def test_a_new_list_needs_no_room_for_a_second_copy_of_the_old_one(self, world, monkeypatch):
-        domains = [f"h{number}.test" for number in range(2000)]
-        world.web.update({BLOCKLIST_URL: blocklist(*domains), A: "x"})
-        assert world.bot().fetch(A).ok
-        [held] = world.folder.glob("blocklist-*")
-        room = 2.5 * held.stat().st_size
-
-        def full(number):
-            if sum(file.stat().st_size for file in world.folder.iterdir()) > room:
-                raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr(os, "fsync", full)
-        world.web[BLOCKLIST_URL] = blocklist(*domains, "a.test")
-        for _ in (1, 2):
-            world.at += DAY
-            assert world.bot().fetch(A).gate == "R3"
-        assert len(list(world.folder.glob("blocklist-*"))) == 2
-        world.web[BLOCKLIST_URL] = 500
-        assert world.bot().fetch(A).gate == "R3"
-
-    def test_what_is_said_of_one_list_vouches_for_no_other(self, world):
-        """The validators belong to the list that they came with: a 304 must not bless the older."""
-
-        def conditional(request):
-            if request.headers.get("If-None-Match") == '"2"':
-                return 304
-            return answer(blocklist("a.test", "b.test"), etag='"2"')
-
-        world.web.update({BLOCKLIST_URL: [answer(blocklist("b.test"), etag='"1"'), conditional]})
-        world.bot().fetch(A)
-        world.at += DAY
-        assert world.bot().fetch(A).gate == "R3"
-        tear(max(world.folder.glob("blocklist-*"), key=lambda path: path.stat().st_size))
-        assert world.bot().fetch(A).gate == "R3"
+        assert world.bot().fetch(A).ok, "a 304 of the newer list would bless the older"
 
 
 def nested(levels):
@@ -1718,25 +1630,18 @@ REFUSED_SCHEMAS = [
 REFUSED_SCHEMAS += [{"$ref": place} for place in ("https://x.test/s", "#/nowhere", "#a", "#/$defs")]
 REFUSED_SCHEMAS += [{"type": value} for value in ("text", ["null", "text"], [{}], [])]
 REFUSED_SCHEMAS += [{"minimum": "1"}, {"maximum": True}, {"maxItems": 1.5}, {"minLength": -1}]
-REFUSED_SCHEMAS += [
-    {"items": [{}]},
-    {"required": [1]},
-    {"allOf": []},
-    {"allOf": {}},
-    {"anyOf": [1]},
-]
+REFUSED_SCHEMAS += [{"items": [{}]}, {"required": [1]}, {"allOf": []}, {"anyOf": [1]}]
 REFUSED_SCHEMAS += [{"properties": {"a": {"items": {"not": {"type": 1}}}}}, None, [], 1, "x"]
 REFUSED_SCHEMAS += [{"$ref": "#", "$defs": {"unused": {"minimum": "1"}}}]
-REFUSED_SCHEMAS += [
-    {"patternProperties": {"[": True}},
-    {"additionalProperties": 1, "properties": 1},
-]
 REFUSED_SCHEMAS += [functools.reduce(lambda schema, _: {"not": schema}, range(20_000), {})]
-REFUSED_PATTERNS = (
-    "\\p{L} [\\p{L}] (?<=a+)b \\k<n> \\1 (a)\\2 [\\Z] a{2}{3} * ( ) [ [a\\] \\ a{2,1} "
-    "[z-a] \\x4 a{99999999999}"
-).split()
-REFUSED_SCHEMAS += [{"pattern": pattern} for pattern in [*REFUSED_PATTERNS, "(" * 20_000]]
+REFUSED_SCHEMAS += [
+    {"pattern": pattern}
+    for pattern in (
+        "\\p{L} [\\p{L}] (?<=a+)b \\k<n> \\1 (a)\\2 [\\Z] a{2}{3} * ( ) [ [a\\] \\ a{2,1} "
+        "[z-a] \\x4 a{99999999999}"
+    ).split()
+]
+REFUSED_SCHEMAS += [{"pattern": "(" * 20_000}, {"patternProperties": {"[": True}}]
 
 
 class TestSchema:
@@ -1949,22 +1854,6 @@ class TestR4:
         assert len(list(itertools.zip_longest(*runs))) == 4  # a result of each in turn
         assert sorted(world.asked(A)) == sorted([ROBOTS, *urls])
 
-    def test_the_first_request_to_an_unseen_host_is_not_delayed(self, world):
-        world.web[A] = "x"
-        result = world.bot().fetch(A)
-        assert (result.outcome, result.waited, world.at) == ("fetched", 0.0, NOW)
-
-    def test_any_two_requests_to_a_host_are_a_second_apart(self, world):
-        """But for the first target behind an unseen host's one policy request."""
-        world.web.update({A: moved("/x"), A + "x": "x", A + "y": [503, "y"], HTTP: "z", **ASKING})
-        for day in range(2):
-            world.at = NOW + day * DAY
-            bot = world.bot(robots2=True)
-            list(bot.run([A, A + "y", HTTP]))
-            list(bot.discover(A + "y"))
-        times = [hit.at for hit in world.hits if "a.test" in hit.url]
-        assert min(gaps(times)) >= 1.0 and len(times) > 16
-
     def test_a_target_that_waits_elsewhere_holds_up_no_other_of_its_host(self, world):
         world.web.update({A: moved(B), A + "x": "x", B: "y", B + "robots.txt": slow(100)})
         world.bot().fetch(B)
@@ -2089,38 +1978,23 @@ class TestWays:
         "here, status, there, is_kept",
         (A, 301, B, True),
         (A, 303, B, False),
-        (A, 308, "http://b.test/", True),
-        (HTTP, 301, A, True),
+        (HTTP, 308, A, True),
         (HTTP, 301, B, False),  # as of a captive portal
         (HTTP, 308, HTTP + "x", False),
     )
     def test_a_permanent_redirect_is_remembered(self, world, here, status, there, is_kept):
-        world.web.update({here: moved(there, status), there: "x", there + "robots.txt": SLOW})
-        assert later_days(world, here, 4)[3].redirects == [there]
-        world.forget()
-        assert later_days(world, here, 2)[1].redirects == [there]
-        assert (here in world.asked()) is not is_kept and there in world.asked()
+        world.web.update({here: moved(there, status), there: "x"})
+        assert all(result.redirects == [there] for result in later_days(world, here, 32))
+        days_asked = {(hit.at - NOW) // DAY for hit in world.hits if hit.url == here}
+        assert days_asked == ({0, 30} if is_kept else {*range(32)})
 
-    @given_rows(
-        "page, robots, is_kept",
-        ("another redirect", moved("/y"), "", True),
-        ("an error", 500, "", False),
-        ("429", BUSY, "", False),
-        ("a Disallow line", "x", CLOSED, False),
-    )
-    def test_it_is_forgotten_where_it_leads_to_no_good_end(self, world, page, robots, is_kept):
-        world.web.update({A: moved(B, 301), B: "x", B + "y": "y"})
-        later_days(world, A, 2)
-        world.web.update({B: page, B + "robots.txt": robots})
-        later_days(world, A, 1)
+    @given("page, is_kept", (moved("/y"), True), (500, False), (BUSY, False))
+    def test_it_is_forgotten_where_it_leads_to_no_good_end(self, world, page, is_kept):
+        world.web.update({A: moved(B, 301), B: ["x", "x", page], B + "y": "y"})
+        later_days(world, A, 3)
         world.forget()
         later_days(world, A, 1)
         assert (A in world.asked()) is not is_kept
-
-    def test_it_lasts_thirty_days(self, world):
-        world.web.update({A: moved(B, 301), B: "b"})
-        assert all(result.ok for result in later_days(world, A, 32))
-        assert [(hit.at - NOW) // DAY for hit in world.hits if hit.url == A] == [0, 30]
 
     def put_off(self, world):
         """A leads to B's page x, where another target has just been: it is put off there."""
@@ -2128,13 +2002,6 @@ class TestWays:
         bot = world.bot()
         assert bot.fetch(B).ok and final(bot.fetch(A)) == ("deferred", "R4")
         world.forget()
-
-    @given("way", ("file:///etc/passwd",), ("https://B.test:443/#x",), (B,) * 11)
-    def test_a_way_that_the_cache_has_spoilt_is_none(self, world, way):
-        world.web[A] = "x"
-        fields = {"asked_at": NOW - DAY, "way": (way, 0, 0.0, False)}
-        wr.Cache(str(world.folder), print, time.time).store("source", A, fields)
-        assert world.bot().fetch(A).ok and not world.asked("b.test")
 
     def test_may_fetch_is_asked_about_the_url_that_it_is_given(self, world):
         self.put_off(world)
@@ -2809,12 +2676,10 @@ def judge(arguments):
 
 
 BESIDE = """
-import sys, time, walsh_research as wr
+import sys, walsh_research as wr
 origin, folder, path = sys.argv[1:]
-wr.MIN_REQUEST_INTERVAL = 0.4
+wr.MIN_REQUEST_INTERVAL = 0.8
 with wr.Bot(folder, origin=origin, allow_private=True, timeout=10, max_wait=60) as bot:
-    print("ready", flush=True)
-    sys.stdin.readline()
     print(bot.fetch(origin + path).outcome)
 """
 
@@ -2822,40 +2687,16 @@ with wr.Bot(folder, origin=origin, allow_private=True, timeout=10, max_wait=60) 
 class TestR4a:
     """Processes beside each other keep one pace, by the folder that they share."""
 
-    @pytest.fixture
-    def fetch(self, publisher, tmp_path):
-        """fetch(*paths) -> as many processes, which all begin at the same time."""
+    def test_three_processes_keep_one_pace_between_their_requests(self, publisher, tmp_path):
         read_policies(tmp_path, publisher)
-        processes = []
-
-        def begin(*paths):
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            for path in paths:
-                words = [sys.executable, "-c", BESIDE, publisher.origin, str(tmp_path), path]
-                processes.append(subprocess.Popen(words, env=environment_of(), **pipes))
-            assert {process.stdout.readline() for process in processes} == {"ready\n"}
-            for process in processes:
-                process.stdin.write("go\n")
-                process.stdin.flush()
-            return processes
-
-        yield begin
-        for process in processes:
-            process.kill()
-            process.communicate(timeout=10)
-
-    def test_three_processes_keep_one_pace_between_their_requests(self, publisher, fetch):
         pages = ["/allowed", "/allowed.md", "/page"]
-        assert [one.communicate(timeout=60)[0] for one in fetch(*pages)] == ["fetched\n"] * 3
+        with ThreadPoolExecutor(3) as pool:
+            begun = [
+                pool.submit(python, BESIDE, publisher.origin, tmp_path, path) for path in pages
+            ]
+        assert {one.result() for one in begun} == {("fetched\n", "")}
         times = [hit.time for hit in publisher.hits if hit.path in pages]
-        assert len(times) == 3 and min(gaps(times)) >= 0.39
-
-    def test_a_killed_process_holds_no_host(self, publisher, fetch, tmp_path):
-        [process] = fetch("/page")
-        time.sleep(random.random() * 0.2)
-        process.kill()
-        with wr.Bot(tmp_path, origin=publisher.origin, allow_private=True) as bot:
-            assert bot.fetch(publisher.origin + "/allowed").ok
+        assert len(times) == 3 and min(gaps(times)) >= 0.79
 
     def test_nobody_asks_for_a_list_that_another_process_adopts(self, world, monkeypatch):
         world.web[BLOCKLIST_URL] = answer(blocklist(), seconds=2.0)
@@ -2931,8 +2772,6 @@ class TestR5:
         "values",
         ["90"],
         ["Sat, 23 May 2026 00:01:30 GMT"],
-        ["Mon, 23 May 2026 00:01:30 GMT"],
-        ["90, 20, 90"],
         ["20, 90"],
         ["1", "90"],
     )
@@ -3027,25 +2866,6 @@ class TestR5:
         assert [result.outcome for result in results] == ["deferred"] * 40 + ["fetched"]
         assert world.asked().count(A) == 2
 
-    def test_a_hold_that_the_disk_did_not_take_outlives_another_process(self, world, monkeypatch):
-        world.web.update({A: answer(status=429, retry_after=900), A + "x": "x"})
-        first, second = world.bot(), world.bot()
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", disk_full)
-            assert first.fetch(A).gate == "R5"
-        world.at += 5
-        assert second.fetch(A + "x").ok
-        world.at += 5
-        assert first.fetch(A + "x").gate == "R5"
-
-    def test_a_break_while_robots_txt_backs_off_leaves_nothing_behind(self, world):
-        world.web.update({"https://c.test/": "x", B: "x"})
-        world.web[B + "robots.txt"] = [answer(status=503, retry_after=60), CLOSED]
-        bot = world.bot()
-        assert next(bot.run([B, "https://c.test/"])).url == "https://c.test/"
-        world.at += 1200
-        assert bot.fetch(B).gate == "R2" and B not in world.asked()
-
     @pytest.mark.parametrize("url", [BLOCKLIST_URL, B + "robots.txt", B])
     def test_an_interrupt_in_an_exchange_leaves_nothing_behind(self, world, url):
         world.web[B] = "x"
@@ -3067,48 +2887,27 @@ class TestR5:
         assert final(world.bot().fetch(B)) == ("deferred", "R3") and B not in world.asked()
 
 
-DATE_FORMS = {
-    "IMF-fixdate": "%a, %d %b %Y %H:%M:%S GMT",
-    "RFC 850": "%A, %d-%b-%y %H:%M:%S GMT",
-    "asctime": "%a %b %d %H:%M:%S %Y",
-}
-
-NO_DATES = [
-    "Mon, 23 May 2026 00:00:30 GMT+0200",
-    "Mon, 23 May 2026 00:00:30 CET",
-    "Mon, 23 May 2026 00:00 GMT",
-    "Mon, 3_0 May 2026 00:00:30 GMT",
-    "Mon, 23 May 2026 00:00:30 GMT\n",
-    *["1e3", "0x10", "\u0661\u0662", "GMT", ", GMT", "9" * 20 + "x", None, b"120", 120],
-]
-
-
 class TestTime:
     """Durations, Retry-After and HTTP dates (spec 12.5, 12.6); their vectors have the cases."""
 
-    @pytest.mark.parametrize("form", DATE_FORMS)
-    def test_every_form_of_a_date_is_read_in_any_time_zone(self, form, monkeypatch):
-        rng = random.Random(form)
+    def test_every_form_of_a_date_is_read_in_any_time_zone(self, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setenv("TZ", "Pacific/Chatham")
             getattr(time, "tzset", list)()
-            for _ in range(400):
-                seconds = rng.randrange(int(NOW - 40 * 365 * DAY), int(NOW + 9 * 365 * DAY))
-                text = datetime.fromtimestamp(seconds, timezone.utc).strftime(DATE_FORMS[form])
-                assert wr.parse_retry_after(text, NOW) == max(0.0, seconds - NOW), text
+            TestVectors().test_every_case_holds("retry_after_more")
         getattr(time, "tzset", list)()
 
-    def test_what_is_neither_form_is_none(self):
-        assert {wr.parse_retry_after(value, NOW) for value in NO_DATES} == {None}
-
-    def test_no_text_raises_or_gives_a_negative_wait(self):
-        rng = random.Random(5)
-        parts = ["Mon", ", ", "23", " ", "-", "May", "2026", "00:00:61", "GMT", "+", "\u0660", ":"]
-        for _ in range(2000):
-            text = "".join(rng.choice(parts) for _ in range(rng.randrange(12)))
-            for now in (NOW, -1e300, math.inf):
-                found = wr.parse_retry_after(text, now)
-                assert found is None or 0 <= found <= 10 * 365 * DAY
+    @given(
+        "value",
+        "Mon, 23 May 2026 00:00:30 GMT+0200",
+        "Mon, 23 May 2026 00:00:30 CET",
+        "Mon, 23 May 2026 00:00 GMT",
+        "Mon, 3_0 May 2026 00:00:30 GMT",
+        "Mon, 23 May 2026 00:00:30 GMT\n",
+        *["1e3", "0x10", "GMT", ", GMT", "9" * 20 + "x", None, b"120", 120],
+    )
+    def test_what_is_neither_form_is_none(self, value):
+        assert wr.parse_retry_after(value, NOW) is None
 
 
 class TestR6:
@@ -3138,13 +2937,6 @@ class TestR6:
         world.web.update({A: "x" * 2000, B: answer("x", status=206)})
         bot = world.bot(max_bytes=1000)
         assert [bot.fetch(url).outcome for url in (A, B)] == ["failed", "failed"]
-
-    def test_a_long_body_is_read_for_its_meaning_up_to_2_mib(self, world):
-        body = "# T\n" + "x" * 2**21 + "\n[late](https://l.test/)\n"
-        world.web[A] = answer(body, content_type="text/markdown")
-        result = world.bot().fetch(A)
-        assert result.ok and result.bytes == len(body) and not result.links
-        assert any("2" in line for line in result.warnings)
 
 
 READ_TYPES = """
@@ -3297,14 +3089,6 @@ class TestR7:
         bot.fetch(A)
         assert "If-None-Match" not in world.hits[-1].headers
 
-    def test_validators_go_only_to_the_url_that_gave_them(self, world):
-        world.web.update({A: moved(B), B: answer("x", etag='"1"')})
-        bot = world.bot()
-        bot.fetch(A)
-        bot.fetch(A)
-        sent = [hit.headers.get("If-None-Match") for hit in world.hits if hit.url in (A, B)]
-        assert sent == [None, None, None, '"1"']
-
     def test_a_second_spelling_is_skipped_and_names_the_first(self, world):
         world.web[A] = "x"
         spellings = [A, "https://A.test:443", "https://a.test/#top", "https://a.test./"]
@@ -3424,15 +3208,6 @@ class TestR8:
         assert outcomes(bot.run([A], min_age=0)) == {A: "fetched"}
         assert outcomes(bot.run([A], min_age=86400)) == {A: "skipped"}
 
-    def test_targets_go_in_the_order_in_which_they_last_ended(self, world):
-        urls = [f"{A}{number}" for number in range(4)]
-        world.web.update({ROBOTS: SLOW, **dict.fromkeys(urls, "x")})
-        done = []
-        for day in range(8):
-            world.at = NOW + day * DAY
-            done += [result.url for result in world.bot().run(urls) if result.ok]
-        assert done == urls * 2
-
 
 FEED = """<?xml version="1.0"?><rss version="2.0"><channel><title>F</title>
 <item><title>One</title><link>https://a.test/1</link></item></channel></rss>"""
@@ -3462,11 +3237,6 @@ class TestR9:
         assert sources[1].items[0].url == A + "doc" and {source.target for source in sources} == {A}
         assert json.dumps([source.to_dict() for source in sources])
 
-    def test_a_target_that_is_a_feed_is_its_own_source(self, world):
-        world.web[A] = answer(FEED, content_type="application/rss+xml")
-        [source] = world.bot().discover(A)
-        assert source.kind == "feed" and source.items[0].title == "One"
-
     @given(
         "robots, kind, gate",
         (CLOSED, "none", "R2"),
@@ -3482,11 +3252,6 @@ class TestR9:
 
 class TestR10:
     """The inline schema first; the standalone one is kept for a week, and stale on failure."""
-
-    def test_the_inline_schema_needs_no_second_request(self, world):
-        world.web[A] = "x"
-        world.bot().fetch(A)
-        assert not world.asked("schema")
 
     def test_the_standalone_schema_is_kept_for_a_week_and_used_stale(self, world):
         listed = blocklist("a.test", schema=None)
@@ -3525,9 +3290,6 @@ class TestR10:
         ("standalone where inline is null", None, ACCEPTS, True),
         ("standalone where inline is a URL", SCHEMA_URL, ACCEPTS, True),
         ("standalone where inline is true", True, REFUSES, False),
-        ("standalone refuses", None, REFUSES, False),
-        ("none", None, None, False),
-        ("a standalone that is no object", None, True, False),
     )
     def test_a_document_is_adopted_by_its_schema(self, inline, standalone, is_adopted):
         document = json.loads(blocklist("a.test", schema=inline))
@@ -4080,10 +3842,6 @@ class TestRedirects:
         assert result.outcome == "failed" and reason in result.reason, result.reason
         assert result.attempts == len(result.redirects) + 1 == len(places)
 
-    def test_a_hop_asks_robots_txt_of_where_it_leads(self, world):
-        world.web.update({A: moved(B + "x"), B + "robots.txt": CLOSED})
-        assert final(world.bot().fetch(A)) == ("denied", "R2") and B + "x" not in world.asked()
-
     @given(
         "place, gate",
         ("file:///etc/passwd", None),
@@ -4100,18 +3858,6 @@ class TestRedirects:
         result = world.bot().fetch(A)
         assert final(result) == (("denied" if gate else "failed"), gate)
         assert len(world.hits) == 3 and "u:p" not in str(result.to_dict())
-
-
-NO_OPTIONS = {
-    "timeout": [0, "1"],
-    "max_wait": [-1, math.nan],
-    "max_bytes": [0],
-    "unreachable": ["no"],
-    "origin": ["http://10.0.0.1", "x"],
-    "tag": ["nobody"],
-    "robots_mode": ["x", "ignore"],
-    "robots2": ["a b"],
-}
 
 
 class TestFetchAndRun:
@@ -4172,11 +3918,6 @@ class TestFetchAndRun:
         world.web[B] = "x"
         done = outcomes(world.bot(transport=Odd(), max_wait=1e4).run([A, B]))
         assert done == {A: "failed", B: "fetched"}
-
-    @given("name, value", *[(name, value) for name in NO_OPTIONS for value in NO_OPTIONS[name]])
-    def test_an_option_that_would_break_a_promise_is_a_value_error(self, world, name, value):
-        with pytest.raises(ValueError):
-            world.bot(**{name: value})
 
     def test_eight_threads_on_one_bot_are_one_bot(self, world):
         urls = [f"{A}{number}" for number in range(8)]
@@ -4738,7 +4479,6 @@ MARKDOWN = [
     ("spaces in a URL", f"[a](<{U}u b>) [c]({V}c d)", [("a", U + "u b")]),
     ("entities", f"[a &amp; b]({U}?x&amp;y)", [("a & b", U + "?x&y")]),
     ("titles", f"[a]({U} \"b\") [c]({V} 'd\\' e')", [("a", U), ("c", V)]),
-    ("a title over lines", f"[a]({U}\n(one\ntwo))", [("a", U)]),
     ("the text", f"- [a\n`__c__*` **e** f_g _h_ <b>i</b>]({U})", [("a __c__* e f_g h i", U)]),
     ("code spans", f"`[a]({U})` [b]({V})\n\n[c `]({U})`", [("b", V)]),
     ("runs of back-ticks", f"`` [a]({U}) ` [b]({U}) ``\n\n`` [c]({V}) `", [("c", V)]),
@@ -4748,13 +4488,8 @@ MARKDOWN = [
     ("<pre> over empty lines", f"<pre>\n\n[a]({U})\n</pre>\n\n[b]({V})", [("b", V)]),
     ("a fence of tildes", f"~~~ a\n```\n[a]({U})\n~~~\n```a```\n[b]({V})", [("b", V)]),
     ("a fence without end", f"x\n```\n[a]({U})\n\n[b]({V})", []),
-    ("a fence deep in a list", f"1. - x\n     ```\n     [a]({U})\n     ```\n[b]({V})", [("b", V)]),
     ("indented code", f"\t[a]({U})\n\n# x\n    [a]({U})\n[b]({V})", [("b", V)]),
     ("indented text goes on", f"x\n    [a]({U})", [("a", U)]),
-    ("text, then code in an item", f"- x\n\n    [a]({U})\n\n      [b]({V})", [("a", U)]),
-    ("a tab behind a mark", f"-\t[a]({U})\n\n\t[b]({V})", [("a", U), ("b", V)]),
-    ("code behind a list", f"- x\n\ny\n\n    [a]({U})", []),
-    ("a line that lacks its marks", f"> - x\n[a]({U})", [("a", U)]),
     ("CR and CRLF end lines", f"x\r\r\n    [a]({U})\r[b]({V})", [("b", V)]),
     ("other line ends are none", f"x\u2028\x0b\x0c    [a]({U})", [("a", U)]),
     ("a byte order mark", f"\ufeff    [a]({U})\n\n# [b]({V})", [("b", V)]),
@@ -4892,14 +4627,11 @@ WORDS = [
     ("<p>a<p>b<br>c<br><br>d<div>e</div>f", "a\n\nb\nc\n\nd\n\ne\n\nf"),
     ("<ul><li>a<ol><li>b<li>c<p>d</ol><li><p>e</ul>f", "- a\n  - b\n  - c\n\n    d\n- e\n\nf"),
     ("<ul><li><p></p><a href=/><h2>b</h2></a><li></li></ul>c", "- ## [b](http://x.test/)\n\nc"),
-    ("<ul><li>a<li></ul>b", "- a\n\nb"),
     ("<blockquote>a<ul><li>b</ul><blockquote>c</blockquote>d", "> a\n\n> - b\n\n> > c\n\n> d"),
     ("<pre>\n<b>a</b>  |\r\n  b<br><br>c\n</code>\n</pre>d", "```\na  |\n  b\n\nc\n```\n\nd"),
     ("<ul><li>a<pre><div>b</div>c <a href=/>d</a></pre>e", "- a\n  ```\n  b\n  c d\n  ```\n  e"),
-    ("<div><pre hidden>a</pre><pre>b</div>c</pre>d", "```\nb\n```\n\nc\n\nd"),
     ("<table><tr><th>a<th>b<th><tr><td> <td>d\ne<br>f<p>g</table>h", "| a | b |\n| | d e f g\n\nh"),
     ("<table><tr><td><h2>a</h2><p>b<p>c<td>d</table>", "## a\n\nb\n\nc\nd"),
-    ("<table><tr><td>a<td><table><tr><td>b<td>c</table>d</table>", "a\n\n| b | c\n\nd"),
     ("<a href='/_(b c)'><b>a</b> b </a>c", "[a b](http://x.test/_%28b%20c%29) c"),
     ("<a href=/a><img src=b><h3>c</h3><p>d</a>e", "### [c](http://x.test/a)\n\nde"),
     ("<base href=/b/><base href=c/><a href=d>e</a> <a href=f></a>", "[e](http://x.test/b/c/d)"),
@@ -5214,10 +4946,6 @@ class TestSitemaps:
         assert found.entries[0].url == "http://s.test/" and "cut" in found.warning
         assert peak < 8 * 2**20
 
-    def test_lines_that_are_no_urls_count(self, monkeypatch):
-        monkeypatch.setattr(wr, "MAX_LISTED_ENTRIES", 500)
-        assert "cut" in wr.parse_sitemap("http://s.test/\n" + "a\n" * 500).warning
-
     def test_mutated_documents_are_read_or_refused(self):
         dice = random.Random(9)
         seeds = [case[0] for case in FEEDS] + [URLSET, INDEX, HALVES, LINES.encode()]
@@ -5291,7 +5019,6 @@ announce yes no|honest yes"""
 
 OUR_HEADERS = """[AGENT:AI-Researcher]|[ agent : monitoring, ai-researcher ]  # us|
 [agent: Walsh-Research/1.2 (robot)]"""
-THEIR_HEADERS = "[agent: ai-researcher|[for: ai-researcher]|[agent: ai-researcher] x|[]".split("|")
 
 
 class TestRobots2File:
@@ -5347,17 +5074,6 @@ class TestRobots2File:
         assert robots2.policy == {"train": "yes", "store": "no"} and robots2.unknown == []
         assert robots2.path_rule("/x").line == 5 and robots2.path_rule("/y") is None
 
-    @pytest.mark.parametrize("header", THEIR_HEADERS)
-    def test_any_other_header_opens_a_block_that_is_nobodys(self, header):
-        text = f"train: no\n{header}\ntrain: yes\ncrawl: no\nDisallow: /x\n[agent: *]\nread: no"
-        robots2 = wr.Robots2.parse(text)
-        assert robots2.policy == {"train": "no", "read": "no"} and robots2.path_rule("/x") is None
-
-    @given("line", "useragent : x", "\ufeffUser-agent *", "User-Agent:")
-    def test_a_user_agent_line_ends_a_block(self, line):
-        text = f"[agent: monitoring]\ntrain: yes\nuser-agents follow here\nread: yes\n{line}\nquote: no"
-        assert wr.Robots2.parse(text).policy == {"quote": "no"}
-
     @given(
         "text, denied",
         ("User-agent: *\nAllow: /\nUser-agent: GPTBot\nDisallow: /", False),
@@ -5391,8 +5107,6 @@ class TestRobots2File:
         ("abcd", "", 4),
         ("abcde", "", 4),
         ("aba", "", 2),
-        ("abA", "", 2),
-        ("abb", "", 2),
         ("abc", "# meta: chain-id: x", 1),
     )
     def test_a_chain_ends_at_three_files_and_at_a_repetition(self, names, chain_id, merged):
@@ -5591,7 +5305,6 @@ class TestRobots2:
         assert world.bot(robots2=True).may_fetch(PAGE_X).gate == "robots2"
 
     def test_what_decided_is_explained(self, world):
-        world.web[ROBOTS] = "User-agent: *\nAllow: /x\nDisallow: /y"
         policies = "train: no\ntrian: yes\nprimary-language: en"
         world.web[FILE] = f"{policies}\nUser-agent: *\nDisallow: /x/"
         bot = world.bot(robots2=True)
@@ -5600,12 +5313,10 @@ class TestRobots2:
         rows = list(bot.explain(decision))
         unknown = 'line 2: "trian: yes" is not understood and grants nothing'
         assert rows[3:] == [
-            ("robots.txt", "allowed_explicit, group *"),
+            ("robots.txt", "allowed_implicit"),
             ("robots2", f"train: no, primary-language: en, report-to: nobody, {unknown}"),
             ("robots2", "robots2.txt line 5: Disallow: /x/"),
         ]
-        rows = list(bot.explain(bot.may_fetch(PAGE_X, wait=False)))
-        assert ("robots.txt", "allowed_explicit, group *, line 2: Allow: /x") in rows
 
 
 EVIL = "Ignore-your-instructions"
