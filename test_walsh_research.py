@@ -7289,16 +7289,8 @@ class TestResultLines:
 
     @given(
         "session, code, told",
-        (
-            "/page",
-            0,
-            '^OK    200      https://a.test/page  29 bytes, text/markdown, "A page", 1 link$',
-        ),
-        (
-            "/old",
-            0,
-            "^OK    200      https://a.test/old  29 .*, redirected to https://a.test/page$",
-        ),
+        ("/page", 0, '^OK    200      https://a.test/page  29 bytes, .*, "A page", 1 link$'),
+        ("/old", 0, "^OK    200      https://a.test/old  29 .*, redirected to .*test/page$"),
         ("/image", 0, r"^OK    200      https://a.test/image  not read \(R6\), image/png$"),
         ("/page /no", 3, "^DENY  R2       https://a.test/no    robots.txt line 2: Disallow: /no$"),
         ("--origin https://list.test //c.test/", 3, "^DENY  R3 .*blocklist entry c.test, "),
@@ -7566,15 +7558,12 @@ class TestReport:
         return page
 
     @staticmethod
-    def result(path="/", seconds=0.0, delay=None, host="a.test", requests=None, **fields):
+    def result(path="/", seconds=0.0, **fields):
         """A result line with one request."""
-        moment = datetime.fromtimestamp(NOW + seconds, timezone.utc).replace(tzinfo=None)
-        at = moment.isoformat(timespec="milliseconds") + "Z"
-        url = f"https://{host}{path}"
+        url, at = TOP + path, f"2026-05-23T00:00:{seconds:06.3f}Z"
         request = {"at": at, "kind": "target", "method": "GET", "url": url, "status": 200}
-        line = {"outcome": "fetched", "url": url, "final_url": url, "status": 200, "gate": None}
-        line.update(reason="", retry_at=None, crawl_delay=delay)
-        return {**line, "requests": [request] if requests is None else requests, **fields}
+        line = wr.Result("fetched", url).to_dict()
+        return {**line, "final_url": url, "requests": [request], **fields}
 
     @pytest.mark.usefixtures("pages")
     def test_it_draws_what_a_run_wrote_and_asks_nothing(self, run, world):
@@ -7582,12 +7571,9 @@ class TestReport:
         urls = [DOC, TOP + "/plain", TOP + "/no", TOP + "/gone", "https://b.test/late", "nonsense"]
         lines = run("--json", *urls).out
         world.forget()
-        done = run("--report", "-", stdin=lines)
-        page = done.out
-        assert (done.code, done.err, world.hits) == (0, "", [])
-        assert re.search(
-            "<p>(2 fetched|1 denied|2 failed|1 deferred|; ){7}; the first request", page
-        )
+        code, page, told = run("--report", "-", stdin=lines)
+        assert (code, told, world.hits) == (0, "", [])
+        assert re.search("<p>(2 fetched|1 denied|2 failed|1 deferred|; ){7}; the first", page)
         assert "None" not in page and "had no result" not in page
         assert "<td>denied<td>R2<td>a.test<td>1<td>robots.txt line 2: Disallow: /no" in page
         assert "<td>failed<td>404<td>a.test<td>1<td>the server answered 404" in page
@@ -7598,41 +7584,33 @@ class TestReport:
         assert styles == {"target": 2, "policy": 2, "trouble": 3}
         assert f"robots GET {TOP}/robots.txt 200" in page and f"target GET {DOC} 200" in page
         assert f'<a href="{BLOCKLIST_URL}">' in page
-        for word in ("denied", "deferred", "failed", "R2", "R3", "R4", "R5", "address", "robots2"):
-            assert f"<dt>{word}</dt><dd>" in page
         assert "<script" not in page and "src=" not in page and page.isascii()
 
-    @given_rows(
+    @given(
         "delay, after, fields, shown",
-        ("a second", None, 1.0, {}, '"good">1.00 s</span> of 1 s'),
-        ("too close", None, 0.5, {}, '"bad">0.50 s</span> of 1 s'),
-        ("broken", 10, 5.0, {"delay": 10}, '"bad">5.00 s</span> of 10 s'),
-        ("kept", 10, 10.0, {"delay": 10}, '"good">10.00 s</span> of 10 s'),
-        ("Crawl-delay is gone", 10, 5.0, {}, '"good">5.00 s</span> of 1 s'),
-        ("milliseconds", 0.1, 0.999, {"delay": 0.1}, '"good">1.00 s</span> of 1 s'),
-        ("no number", "5", 1.0, {"delay": "5"}, " of 1 s"),
-        ("infinite", math.inf, 1.0, {"delay": math.nan}, " of 1 s"),
-        ("it left its host", 10, 5.0, {"delay": 10, "final_url": B}, '"good">5.00 s</span> of 1 s'),
-        ("two hosts", None, 0.5, {"host": "b.test"}, "<td>a.test<td>1<td>-"),
+        (None, 1.0, {}, '"good">1.00 s</span> of 1 s'),
+        (None, 0.5, {}, '"bad">0.50 s</span> of 1 s'),
+        (10, 5.0, {"crawl_delay": 10}, '"bad">5.00 s</span> of 10 s'),
+        (10, 5.0, {}, '"good">5.00 s</span> of 1 s'),
+        (10, 5.0, {"crawl_delay": 10, "final_url": B}, '"good">5.00 s</span> of 1 s'),
+        ("5", 0.999, {"crawl_delay": math.nan}, '"good">1.00 s</span> of 1 s'),
     )
     def test_a_gap_is_judged_by_the_fields_of_its_line(self, page, delay, after, fields, shown):
-        assert shown in page(self.result("/2", after, **fields), self.result("/1", delay=delay))
+        assert shown in page(self.result("/2", after, **fields), self.result(crawl_delay=delay))
 
     def test_what_is_put_off_is_one_row_whatever_time_it_tells(self, page):
         later = {"retry_at": "2026-05-24T00:00:00Z", "gate": "R4", "outcome": "deferred"}
-        reasons = [f"not before {90 + seconds} s from now: its pace" for seconds in range(3)]
-        lines = [self.result(reason=reason, requests=[], **later) for reason in reasons]
+        lines = [self.result(reason=f"in {90 + n} s", requests=[], **later) for n in range(3)]
         shown = page(*lines)
-        assert "<td>deferred<td>R4<td>a.test<td>3<td>not before 90 s" in shown
+        assert "<td>deferred<td>R4<td>a.test<td>3<td>in 90 s" in shown
         assert "<p>3 deferred.</p>" in shown, "nothing is said of requests that there were not"
 
     @given("field", "outcome", "gate", "reason", "url", "final_url")
     def test_nothing_foreign_is_markup(self, page, field):
         bad = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[2J\u202e"
-        hostile = {"outcome": "failed", "reason": "no", field: bad}
-        request = self.result()["requests"][0]
-        requests = [{**request, "url": "https://a.test/" + bad, "method": bad}]
-        shown = page(self.result(requests=requests, **hostile))
+        line = self.result(**{"outcome": "failed", "reason": "no", field: bad})
+        line["requests"][0].update(url=A + bad, method=bad)
+        shown = page(line)
         assert "<script" not in shown and "<img" not in shown and "\x1b" not in shown
         assert "\u202e" not in shown and "&#8238;" not in shown
 
@@ -7648,13 +7626,6 @@ class TestReport:
         assert "1 fetched" in shown
         assert ("; 1 line of the file had no result." in shown) == (line != "")
         assert "(no result in it)" in page(line, code=2)
-
-    def test_a_page_is_bounded(self, page):
-        lines = [self.result(f"/{n}", n, host=f"h{n % 510}.test") for n in range(1020)]
-        lines += [self.result("/", 2000 + n, host="h1.test") for n in range(510)]
-        shown = page(*lines)
-        assert shown.count("<details>") == 500 and "and 10 more" in shown
-        assert shown.count("<circle") <= 500 * 2 + 500
 
 
 @POSIX
@@ -7740,15 +7711,6 @@ class TestSignals:
 # === 9. THE PROOF ============================================================
 
 
-PROOF_SUITES = json.loads((MODULE.parent / "vectors.json").read_text("utf-8"))["suites"]
-STEPS = {  # a suite of vectors.json as steps of the proof
-    "robots_group_selection": "group {robots} -> {expected}",
-    "robots_path_matching": "rules {rules} | {path} -> {expected}",
-    "blocklist_domain": "may_fetch //{host}/ -> {expected}",
-    "canonical_url": "canonical_url {input} -> {expected}",
-    "retry_after": "retry_after {value} -> {expected}.0",
-    "duration_ms": "parse_duration {duration} -> {expected}",
-}
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
 CONSTANTS = {  # spec 6: a value, and the clause whose checks fail where it is another at run time
     "USER_AGENT": (USER_AGENT, "R1"),
@@ -7765,17 +7727,6 @@ CONSTANTS = {  # spec 6: a value, and the clause whose checks fail where it is a
 }
 
 
-def step_of(suite, case):
-    """A vector as a step of the proof."""
-    case = {**case, "robots": " | ".join(filter(None, case.get("robots", "").splitlines()))}
-    case["rules"] = " | ".join(case.get("rules", ()))
-    if suite == "blocklist_domain":
-        case["expected"] = "R3" if case["expected"] else "allowed"
-    if suite == "duration_ms":
-        case["expected"] /= 1000
-    return STEPS[suite].format(**case)
-
-
 def checks_of(start, clause=""):
     """The texts of the checks of a kind and a clause."""
     return [
@@ -7783,48 +7734,44 @@ def checks_of(start, clause=""):
     ]
 
 
-class Mirror(wr.Sandbox):
-    """https://wal.sh in memory, with its fixtures, in a time of its own."""
-
-    def __init__(self, **changed):
-        super().__init__(0.0, origin="https://wal.sh", clock=wr.VirtualClock(1779494400.0))
-        for name, answer in changed.items():
-            self.set_answer(PLACES[name], *answer)
-
-    def outcomes(self, **options):
-        """The outcomes of the live checks, by clause and name."""
-        checks = wr.live_checks(self.bot(transport=self, **options))
-        return {f"{check.clause} {check.check}": check.outcome for check in checks}
-
-
-def index_with(name, value):
-    """The index with another fixture."""
-    document = json.loads(Mirror().answers[INDEX_PATH][2])
-    document["fixtures"][name] = value
-    return {"index": (json.dumps(document),)}
+def mirror_with(changed):
+    """https://wal.sh in memory, with other answers (by path) and other fixtures (by name)."""
+    mirror = wr.Sandbox(0.0, clock=wr.VirtualClock(NOW))
+    index = json.loads(mirror.answers[INDEX_PATH][2])
+    for name, value in changed.items():
+        if name[0] == "/":
+            mirror.set_answer(name, *value)
+        else:
+            index["fixtures"][name] = value
+            mirror.set_answer(INDEX_PATH, json.dumps(index))
+    return mirror
 
 
-NO_LIST = '{"contract": "walsh-research-blocklist/v1", "schema": {}, "blocked": []}'
+def live_outcomes(mirror):
+    """The outcomes of the live checks, by clause and name."""
+    checks = wr.live_checks(mirror.bot())
+    return {f"{check.clause} {check.check}": check.outcome for check in checks}
+
+
 GONE = ("", 404)
-MOVED = ("", 302, {"Location": "/page"})
 OURS = "User-agent: walsh-research\nDisallow: /research/bots/dogfood-disallow\nAllow: /research\n"
 FIXTURE_INDEX = "13 |R3 op|R3a|R2 ext|R2 robots_|R2a"
 
 LIVE_CASES = {  # what is otherwise at the origin, and how the checks begin that fail; others pass
     "nothing": ({}, ""),
-    "no policy page": ({"page": GONE}, "R1"),
-    "an index of another major": ({"index": ('{"contract": "x/v2"}',)}, FIXTURE_INDEX),
-    "a denied one": (index_with("external_positive", "https://wal.sh/denied"), "R2 ext"),
-    "a canary that moved": ({"allow": MOVED}, "R2 robots_allowed"),
-    "another place": (index_with("robots_disallowed", "https://wal.sh/denied"), "R2 robots_dis"),
-    "an unlisted host": (index_with("operator_blocked_host", "free.test"), "R3 op|R3a"),
-    "no host name": (index_with("operator_blocked_host", "blocked.test/x"), "R3 op|R3a"),
-    "no list": ({"blocklist": GONE}, "R3"),
-    "an empty list": ({"blocklist": (NO_LIST,)}, "R3"),
-    "robots.txt in trouble": ({"robots": ("", 500)}, "R2 the robots|R2 robots_dis|R2a"),
-    "no robots.txt": ({"robots": GONE}, "R2 the robots|R2 robots_dis|R2a"),
-    "no rule for us": ({"robots": ("User-agent: *\nAllow: /\n",)}, "R2 robots_dis|R2a"),
-    "half a refusal": ({"robots": (OURS + "Allow: /*-disallow.md\n",)}, "R2 robots_dis"),
+    "no policy page": ({"/bot/": GONE}, "R1"),
+    "an index of another major": ({INDEX_PATH: ('{"contract": "x/v2"}',)}, FIXTURE_INDEX),
+    "a denied one": ({"external_positive": "https://wal.sh/denied"}, "R2 ext"),
+    "a canary that moved": (
+        {"/research/bots/dogfood-allow": ("", 302, {"Location": "/page"})},
+        "R2 robots_allowed",
+    ),
+    "another place": ({"robots_disallowed": "https://wal.sh/denied"}, "R2 robots_dis"),
+    "an unlisted host": ({"operator_blocked_host": "free.test"}, "R3 op|R3a"),
+    "no list": ({LIST_PATH: GONE}, "R3"),
+    "robots.txt in trouble": ({"/robots.txt": ("", 500)}, "R2 the robots|R2 robots_dis|R2a"),
+    "no rule for us": ({"/robots.txt": ("User-agent: *\nAllow: /\n",)}, "R2 robots_dis|R2a"),
+    "half a refusal": ({"/robots.txt": (OURS + "Allow: /*-disallow.md\n",)}, "R2 robots_dis"),
 }
 
 
@@ -7836,14 +7783,18 @@ def attested(monkeypatch, checks, live=()):
 class TestSelfTest:
     """--selftest: vectors, scenarios and live fixtures."""
 
-    @pytest.mark.parametrize("name", STEPS)
-    def test_each_vector_of_the_specification_is_a_step(self, name):
-        title = f" vectors {PROOF_SUITES[name]['section']},"
+    @given("suite", *[name for name, suite in SUITES.items() if suite["normative"]])
+    def test_each_vector_of_the_specification_is_a_step(self, suite):
+        """That its end is the wanted one, --selftest says, and TestVectors, of the same words."""
+        title = f" vectors {SUITES[suite]['section']},"
         [check] = [check for check in checks_of(wr.ScenarioRun) if title in check]
-        steps = check.replace(" |  |", " |").replace("-> blocklist ", "-> ").split("\n  ")
-        steps = [re.sub("-> //.*txt allowed", "-> allowed", step) for step in steps]
-        cases = PROOF_SUITES[name]["cases"]
-        assert [step_of(name, case) for case in cases if step_of(name, case) not in steps] == []
+        steps = [step.partition(" -> ")[0] for step in check.split("\n") if " -> " in step]
+        steps = [re.findall(r"[^\s|]+", step)[1:] for step in steps]
+        for case in SUITES[suite]["cases"]:
+            inputs = [*case.get("rules", ()), f"//{case['host']}/" if "host" in case else ""]
+            names = ("robots", "path", "input", "value", "duration")
+            inputs += [case.get(name, "") for name in names]
+            assert re.findall(r"[^\s|]+", " ".join(inputs)) in steps
 
     @pytest.mark.parametrize("name", CONSTANTS)
     def test_a_constant_that_is_not_that_of_the_specification_is_noticed(self, monkeypatch, name):
@@ -7859,29 +7810,25 @@ class TestSelfTest:
         found = wr.measured(wr.ScenarioRun, check)
         said = "found blocklist /robots.txt /denied, want denied:R2, in step 2, fetch /denied; "
         assert found[:3] == ("R2", "a title", "fail") and found.observed.startswith(said)
-        for step, said in (
-            ("sent x: y", "found IndexError: "),
-            ("refused new_bot {}", "found False"),
-        ):
-            assert wr.measured(wr.ScenarioRun, f"R2 a title\n  {step}").observed.startswith(said)
+        found = wr.measured(wr.ScenarioRun, "R2 a title\n  sent x: y")
+        assert found.observed.startswith("found IndexError: ")
 
     @pytest.mark.parametrize("changed, wanted", LIVE_CASES.values(), ids=LIVE_CASES)
     def test_a_live_check_fails_where_the_answer_is_another(self, changed, wanted):
-        outcomes = Mirror(**changed).outcomes()
+        outcomes = live_outcomes(mirror_with(changed))
         failed = {name for name in outcomes if wanted and name.startswith(tuple(wanted.split("|")))}
         assert {name for name, outcome in outcomes.items() if outcome != "pass"} == failed
         assert bool(failed) is bool(wanted) and "skip" not in outcomes.values()
 
     def test_what_no_network_reaches_is_tried_twice_and_skipped(self):
-        mirror = Mirror()
+        mirror = mirror_with({})
         mirror.answer = lambda hit: (0, {}, b"")
-        assert set(mirror.outcomes().values()) == {"skip"}
+        assert set(live_outcomes(mirror).values()) == {"skip"}
         for silent in ("/robots.txt", "/x"):
-            mirror = Mirror(**index_with("external_positive", "https://pypi.test/x"))
+            mirror = mirror_with({"external_positive": "https://pypi.test/x"})
             mirror.set_answer("https://pypi.test/x", "", 0)
             mirror.set_answer("https://pypi.test" + silent, "", 0)
-            others = {name: out for name, out in mirror.outcomes().items() if out != "pass"}
-            assert others == {"R2 external_positive is fetched": "skip"}
+            assert live_outcomes(mirror)["R2 external_positive is fetched"] == "skip"
             assert [hit.url for hit in mirror.hits].count("https://pypi.test" + silent) == 2
 
     def test_without_threads_it_skips_what_it_cannot_try_and_attests_less(self, monkeypatch):
@@ -7934,8 +7881,9 @@ class TestAttestation:
         scratch.mkdir()
         copy.write_bytes(MODULE.read_bytes())
         copy.parent.chmod(0o555)
-        environ = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "HOME": "/nowhere"}
-        words = [sys.executable, "-I", "-S", "-B", str(copy), "--attest"]
+        environ = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch)}
+        environ.pop("HOME", None)
+        words = [sys.executable, "-I", "-S", "-B", "-W", "error", str(copy), "--attest"]
         done = subprocess.run(words, env=environ, cwd=scratch, **CAPTURED)
         copy.parent.chmod(0o755)
         document = json.loads(done.stdout)
@@ -7959,6 +7907,8 @@ class TestAttestation:
         assert false == denied and document["conformant"] is False
         listed = document["failures" if outcome == "fail" else "skips"]
         assert [(row["clause"], row["observed"]) for row in listed] == [(clause, "the reason")]
+        done = call("--attest")
+        assert done.code == 1 and json.loads(done.out)["requirements"] == document["requirements"]
         document = attested(monkeypatch, [check for check in ALL_PASS if check.clause != "R1"])
         assert document["requirements"]["R1"] is False  # nothing measures it
 
@@ -7982,13 +7932,6 @@ class TestAttestation:
         found = wr.measured(wr.ProcessRun, checks_of(wr.ProcessRun)[0])
         assert found.outcome == "skip" and found.observed.startswith(why)
 
-    def test_attest_prints_the_document_and_exits_1_where_it_denies(self, monkeypatch):
-        attested(monkeypatch, ALL_PASS)
-        assert call("--attest").code == 0
-        attested(monkeypatch, [*ALL_PASS, wr.Check("R6", "a check", "skip", "why")])
-        done = call("--attest", "--json")
-        assert done.code == 1 and json.loads(done.out)["requirements"]["R6"] is False
-
 
 def asked_of(sandbox, path, method="GET", **headers):
     """Status, headers and body, by a client that knows nothing of the bot."""
@@ -7998,19 +7941,6 @@ def asked_of(sandbox, path, method="GET", **headers):
         connection.request(method, path, headers=named)
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
-
-
-ENDPOINTS = [  # path, status, type, part of the body: spec/python-bot 6, and what mirrors wal.sh
-    ("/robots.txt", 200, "text/plain", b"Crawl-delay: 0\n"),
-    ("/allowed", 200, "text/html", b"<title>A page</title>"),
-    ("/research/bots/dogfood-disallow.md", 200, "text/markdown", b""),
-    ("/research/bots/dogfood-walsh-only.html", 200, "text/html", b"<title>"),
-    ("/page.md?x=1", 200, "text/markdown", b"# Notes"),
-    ("/nothing", 404, "text/html", b""),
-    ("/flaky", 429, "text/html", b"PNG"),
-    ("/flaky", 429, "text/html", b"PNG"),
-    ("/flaky", 200, "text/html", b"PNG"),
-]
 
 
 class TestSandbox:
@@ -8037,39 +7967,34 @@ class TestSandbox:
                 assert bot.fetch("https://blocked.test/").gate == "R3" and bot.blocklist_size == 1
         assert {hit.url.split("/")[2] for hit in sandbox.hits} == {"wal.sh", "a.test"}
 
-    def test_its_endpoints(self, publisher):
-        for path, status, kind, part in ENDPOINTS:
-            found, headers, body = asked_of(publisher, path)
-            assert (found, headers.get_content_type()) == (status, kind) and part in body, path
-            assert int(headers["Content-Length"]) == len(body)
+    @given(
+        "path, status, kind, part",  # spec/python-bot 6, and what mirrors wal.sh
+        ("/robots.txt", 200, "text/plain", b"Crawl-delay: 0\n"),
+        ("/allowed", 200, "text/html", b"<title>A page</title>"),
+        ("/research/bots/dogfood-disallow.md", 200, "text/markdown", b""),
+        ("/research/bots/dogfood-walsh-only.html", 200, "text/html", b"<title>"),
+        ("/page.md?x=1", 200, "text/markdown", b"# Notes"),
+        ("/nothing", 404, "text/html", b""),
+    )
+    def test_a_page_of_it(self, publisher, path, status, kind, part):
+        found, headers, body = asked_of(publisher, path)
+        assert (found, headers.get_content_type()) == (status, kind) and part in body
+        assert int(headers["Content-Length"]) == len(body)
+
+    def test_its_documents_are_those_of_the_origin(self, publisher):
         paths = (LIST_PATH, LIST_PATH.replace(".json", ".schema.json"), INDEX_PATH)
         listed, schema, index = [json.loads(asked_of(publisher, path)[2]) for path in paths]
         assert wr.Blocklist.from_document(listed).blocks("www.blocked.test")
         assert listed["schema"] == schema
         assert index["fixtures"]["flaky_429_endpoint"] == publisher.origin + "/flaky"
-
-    def test_what_is_unchanged_is_a_304_a_head_has_no_body_and_answers_can_be_changed(
-        self, publisher
-    ):
-        etag = asked_of(publisher, "/allowed")[1]["ETag"]
-        assert asked_of(publisher, "/allowed", If_None_Match=etag)[::2] == (304, b"")
-        assert asked_of(publisher, "/allowed", If_None_Match='"another"')[0] == 200
-        assert asked_of(publisher, "/allowed", "HEAD")[::2] == (200, b"")
-        publisher.answers["/allowed"] = (418, {"X-Tea": "yes"}, b"pot")
-        status, headers, body = asked_of(publisher, "/allowed")
-        assert (status, headers["X-Tea"], body) == (418, "yes", b"pot")
-        publisher.answers["/allowed"] = (0, {}, b"")
-        with pytest.raises(http.client.RemoteDisconnected):
-            asked_of(publisher, "/allowed")
+        assert [asked_of(publisher, "/flaky")[0] for _ in range(3)] == [429, 429, 200]
 
     def test_state_and_hits_tell_who_asked_for_what(self, publisher):
-        began_at = time.time()
-        asked_of(publisher, "/allowed?x=1", "HEAD", User_Agent="me")
+        assert asked_of(publisher, "/allowed?x=1", "HEAD", User_Agent="me")[2] == b""
         state = json.loads(asked_of(publisher, "/__state__", User_Agent="me")[2])
         assert state == {"paths": ["/allowed?x=1", "/__state__"], "user_agents": ["me"]}
         hit = publisher.hits[0]
         assert (hit.method, hit.path, hit.headers["user-agent"]) == ("HEAD", "/allowed?x=1", "me")
-        assert began_at - 1 < hit.time < time.time() + 1 and len(publisher.hits) == 2
 
 
 # === 10. THE HOUSE ===========================================================
@@ -8247,15 +8172,7 @@ class TestHouse:
 
 
 class TestLoneCopy:
-    """The file alone, as people copy it: no home, no network, a zip, a read-only disk."""
-
-    def test_it_runs_with_no_site_no_home_and_no_network(self, tmp_path):
-        (tmp_path / "walsh_research.py").write_text(SOURCE, encoding="utf-8")
-        words = [sys.executable, "-I", "-S", "-W", "error", "walsh_research.py", "ftp://a.test/"]
-        kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
-        done = subprocess.run(words, cwd=tmp_path, env=kept, **CAPTURED)
-        assert done.returncode == 1 and done.stdout.startswith("FAIL")
-        assert "Traceback" not in done.stderr
+    """The file as others import it; alone, on a read-only disk, TestAttestation runs it."""
 
     def test_it_is_imported_from_a_zip(self, tmp_path):
         with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
@@ -8282,19 +8199,6 @@ FEED_BODY = (
     "<rss version='2.0'><channel><title>News</title><link>https://wal.sh/</link><item>"
     "<guid>1</guid><title>One</title><link>https://wal.sh/1</link></item></channel></rss>"
 )
-OTHERS_OPTIONS = {"--user", "--now", "--robots"}  # of systemctl and of the benchmark
-OTHERS_OPTIONS |= {"--isolated", "--target-version", "--line-length"}  # of ruff
-
-
-def table(head):
-    """The rows of a table: the names in the first cell, and the second cell."""
-    rows = README[README.index(f"| {head} |") :].split("\n\n")[0].strip().split("\n")
-    cells = [row.strip("| ").split(" | ") for row in rows[2:]]
-    return [(names_in(row[0]), row[1]) for row in cells]
-
-
-def names_in(text):
-    return re.findall(r"`(\w+)`", text)
 
 
 def words_of(line):
@@ -8303,10 +8207,6 @@ def words_of(line):
     start = next(n for n, word in enumerate(words) if re.search(r"walsh_research(\.py)?$", word))
     assert words[0] == "python3" or words[:2] == ["/usr/bin/env", "python3"], line
     return words[start + 1 :]
-
-
-def options_in(text):
-    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text))
 
 
 @pytest.fixture
@@ -8341,23 +8241,24 @@ class TestReadme:
 
     def test_options_and_exit_codes_are_those_of_the_command(self):
         helped = call("--help").out
-        named = options_in(re.sub(r"mcp add|pip install|-m venv", "", README))
-        assert named - OTHERS_OPTIONS <= options_in(helped) and len(named) > 20
+        option = r"(?<![\w-])--[a-z][a-z0-9-]*"
+        others = "mcp add|pip install|-m venv|ruff format [^`]*|systemctl --user|--now|--robots "
+        named = set(re.findall(option, re.sub(others, "", README)))
+        assert named <= set(re.findall(option, helped)) and len(named) > 20
         told = re.findall(r"(?m)^\| (\d+) \||(\d+) by SIGTERM|; (\d+) where", README)
-        ours = {int(code) for row in told for code in row if code}
         codes = re.findall(r"(?<!\w)\d+(?= )", helped.rpartition("exit codes:")[2])
-        assert ours == {int(code) for code in codes}
+        assert {code for row in told for code in row if code} == set(codes)
 
     def test_the_fields_of_objects(self):
-        rows = table("field | is")
-        fields = {name: cell for names, cell in rows for name in names}
-        named = [name for names, _ in rows for name in names]
-        assert sorted(named) == sorted(wr.Result("fetched", "").to_dict())
+        table = README.partition("| field | is |\n")[2].split("\n\n")[0]
+        rows = [line.split(" | ", 1) for line in table.split("\n")[1:]]
+        cells = {name: cell for names, cell in rows for name in re.findall(r"`(\w+)`", names)}
+        assert sorted(cells) == sorted(wr.Result("fetched", "").to_dict())
         for value in (wr.Decision(True, ""), wr.Source("feed", ""), wr.Check("", "", "", "")):
             assert ", ".join(f"`{name}`" for name in value.to_dict()) in README
-        assert names_in(fields["verdict"]) == [verdict.value for verdict in wr.Verdict]
-        meanings = {verdict.recommendation for verdict in wr.Verdict}
-        assert set(names_in(fields["recommendation"])) == meanings
+        for verdict in wr.Verdict:
+            assert f"`{verdict.value}`" in cells["verdict"]
+            assert f"`{verdict.recommendation}`" in cells["recommendation"]
 
     def test_links_lead_to_its_own_headings_and_greps_find_what_they_say(self):
         headings = re.findall(r"(?m)^#+ (.*)$", PROSE)
@@ -8382,20 +8283,16 @@ import walsh_core
 
 class Web:
     def send(self, request):
-        is_robots = request.url.endswith("robots.txt")
-        body = b"User-agent: *\\nDisallow: /private" if is_robots else b"hello"
         status = 404 if "wal.sh" in request.url else 200
-        return walsh_core.Response(status, [("content-type", "text/plain")], body)
+        return walsh_core.Response(status, [], b"User-agent: *\\nDisallow: /private")
 
 walsh_core.MIN_REQUEST_INTERVAL = 0.1
 options = walsh_core.Options(cache_dir=None, transport=Web(), warn=lambda line: None)
 results = walsh_core.Fetcher(options).run(["https://a.test/x", "https://a.test/private"])
-print(sorted((result.outcome, result.gate, result.body) for result in results))
-print(hasattr(walsh_core, "Bot"))
+print(sorted((result.outcome, result.bytes) for result in results), hasattr(walsh_core, "Bot"))
 """
         done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=folder, **CAPTURED)
-        said = "[('denied', 'R2', b''), ('fetched', None, b'hello')]\nFalse\n"
-        assert (done.stdout, done.stderr) == (said, "")
+        assert (done.stdout, done.stderr) == ("[('denied', 0), ('fetched', 32)] False\n", "")
 
     def test_in_cron_and_systemd(self, served, tmp_path):
         units = configparser.ConfigParser(interpolation=None)
@@ -8414,17 +8311,10 @@ print(hasattr(walsh_core, "Bot"))
         (server,) = json.loads(block("json", "mcpServers"))["mcpServers"].values()
         assert server["command"] == "python3" and list(server["env"]) == ["PYTHONPATH"]
         assert words_of(inline("claude mcp add").partition(" -- ")[2]) == server["args"][-1:]
-        _, *handshakes = re.findall(r"20\d\d-\d\d-\d\d", README.split("## In a ")[1])
-        lines = ""
-        for version in handshakes:
-            params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {}}
-            line = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-            lines += json.dumps(line) + "\n"
-        environment = {**os.environ, "PYTHONPATH": str(MODULE.parent)}
-        words = [sys.executable, *server["args"]]
-        done = subprocess.run(words, input=lines, cwd=tmp_path, env=environment, **CAPTURED)
-        results = [json.loads(line)["result"] for line in done.stdout.splitlines()]
-        assert [result["protocolVersion"] for result in results] == handshakes
+        environment = environment_of(WALSH_RESEARCH_CACHE=tmp_path)
+        words, line = [sys.executable, *server["args"]], json.dumps(request(1, "ping"))
+        done = subprocess.run(words, input=line, cwd=tmp_path, env=environment, **CAPTURED)
+        assert json.loads(done.stdout)["id"] == 1
 
     def test_programs_print_what_it_says(self, served, capsys):
         names = {}
@@ -8470,13 +8360,9 @@ print(hasattr(walsh_core, "Bot"))
         assert asked == [(BOT_PAGE, {"User-Agent": wr.USER_AGENT}, False)]
         assert held.gate == "R5" and 595 < held.retry_at - served.at <= 600
 
-    def test_a_list_of_ones_own_is_adopted_and_checked(self):
-        document = json.loads(block("json", "blocked"))
-        held = wr.Blocklist.from_document(document)
+    def test_a_list_of_ones_own_is_adopted(self):
+        held = wr.Blocklist.from_document(json.loads(block("json", "blocked")))
         assert len(held) == 1 and held.blocks("www.payroll.corp.test") and not held.warnings
-        assert held.refresh_seconds == 3600
-        with pytest.raises(wr.BlocklistRejected):
-            wr.Blocklist.from_document({**document, "blocked": [{}]})
 
     def test_the_feed_watcher_tells_each_item_once(self, served, capsys):
         program = block("python", "parse_feed")
@@ -8492,17 +8378,14 @@ print(hasattr(walsh_core, "Bot"))
         exec(program, {})
 
     def test_many_hosts_and_a_cluster(self, served):
-        words = [
-            word for word in words_of(inline("--check --jobs 8")) if word not in ("--jobs", "8")
-        ]
-        done = call(*words)  # without jobs: other processes are not in this world
+        line = inline("--check --jobs 8").replace("--jobs 8", "")  # one process is in this world
+        done = call(*words_of(line))
         assert done.code == 3 and len(done.out.splitlines()) == 2
         names = {"walsh_research": wr, "bot": wr.Bot(), "urls": wr.read_targets("targets.txt")}
         exec(inline("split_by_host"), names)
         run = inline("bot.run(part)")
         results = [eval(run, {**names, "part": part}) for part in names["parts"]]
-        outcomes = [result["outcome"] for part in results for result in part]
-        assert sorted(outcomes) == ["denied", "fetched"] and len(results) == 2
+        assert sorted(result["outcome"] for [result] in results) == ["denied", "fetched"]
 
     def test_results_as_a_table_and_as_a_page(self, served, tmp_path):
         (tmp_path / "results.jsonl").write_text(call("--json", "--input", "targets.txt").out)
