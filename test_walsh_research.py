@@ -6567,21 +6567,18 @@ def pids_of(row):
 
 
 def first_row(process):
-    """Its first line. The pipe is read byte by byte, so that the rest stays for communicate()."""
-    data, descriptor = b"", process.stdout.fileno()
-    while not data.endswith(b"\n"):
-        piece = os.read(descriptor, 1)
-        assert piece, process.communicate(timeout=10)
-        data += piece
-    return row_of(data.decode())
+    """Its first line, or what it said when it ended without one."""
+    line = process.stdout.readline()
+    assert line, process.stderr.read()
+    return row_of(line)
 
 
 def finish(process, before=(), warnings=0):
     """The rows of a process that ends by itself, and the fields of its last line."""
-    out, err = process.communicate(timeout=60)
-    assert len(err.splitlines()) == warnings, err
-    *lines, last = out.splitlines()
-    return [*before, *map(row_of, lines)], last.split("\t")
+    *lines, last = process.stdout.readlines()
+    err = process.stderr.readlines()
+    assert len(err) == warnings, err
+    return [*before, *map(row_of, lines)], last.rstrip("\n").split("\t")
 
 
 def slow_down(hosts, seconds=15):
@@ -6767,17 +6764,12 @@ class TestJobs:
         *[(jobs, "", ", want 1 to 64") for jobs in (0, 65, "2")],
         *[(2, name, f"and {name} is given") for name in ("transport", "clock", "interactive")],
         (2, "a worker of multiprocessing.Pool", "in a daemonic process, which may start none"),
-        (2, "WebAssembly", "and there are no processes here"),
     )
-    def test_what_cannot_be_many_processes_is_a_ValueError_at_once(
-        self, jobs, name, told, world, monkeypatch
-    ):
+    def test_what_cannot_be_many_processes(self, jobs, name, told, world, monkeypatch):
         known = {"transport": world, "clock": Clock(world), "interactive": True}
         options = {name: known[name]} if name in known else {}
         with wr.Bot(None, warn=len, **options) as bot:
-            if name == "WebAssembly":
-                monkeypatch.setattr(sys, "platform", "emscripten")
-            elif name.startswith("a worker"):
+            if name.startswith("a worker"):
                 import multiprocessing
 
                 monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
@@ -6785,9 +6777,7 @@ class TestJobs:
                 bot.run(["https://a.test/"], jobs=jobs)
 
     @given("mode, word", ("--force", "SKIP"), ("--discover", "DENY"), ("--check", "pace"))
-    def test_the_command_says_the_same_in_one_process_and_in_many(
-        self, mode, word, hosts, tmp_path
-    ):
+    def test_many_processes_say_what_one_does(self, mode, word, hosts, tmp_path):
         for host in hosts:
             robots = "User-agent: *\nAllow: /t\nDisallow: /\nCrawl-delay: 1.1"
             host.set_answer("/robots.txt", robots)
@@ -6838,8 +6828,6 @@ def pages(world):
         "image": answer("x", content_type="image/png"),
         "script": answer("<script>x</script>", content_type="text/html"),
         "big": "x" * 3000,
-        "empty": "",
-        "part": answer("x", status=206),
         "etag": [answer("x", etag='"1"'), answer(status=304)],
         "broken": wr.TransportError("reset", final=True),
         "old": moved("/page"),
@@ -6853,13 +6841,11 @@ def pages(world):
 class TestCommandLine:
     """Options, their errors, and where targets come from."""
 
-    def test_help_fits_a_screen_and_names_every_exit_code(self):
+    def test_help_fits_a_screen(self):
         done = call("--help")
         lines = done.out.splitlines()
         assert done == call("-h") and done.code == 0 and not done.err
         assert len(lines) <= 48 and max(map(len, lines)) <= 80
-        for code in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 ", "143 ", "141 "):
-            assert code in done.out[done.out.index("exit codes") :]
         line = f"walsh_research {wr.__version__} ({wr.SPEC_VERSION})\n"
         assert call("--version") == (0, line, "")
 
@@ -6867,36 +6853,27 @@ class TestCommandLine:
         "arguments, told",
         ("", "no target is named, want a URL, - for stdin, or --input FILE; --help shows all"),
         ("--no-robots=5 x", "--no-robots is no option, want one that --help shows"),
-        ("-z x", "-z is no option, want one that --help shows"),
         ("--max-wait", "expected one argument, want it as --help shows it"),
-        ("--json=yes x", "ignored explicit argument 'yes', want it as --help shows it"),
         ("--max-wait soon x", "--max-wait is 'soon', want seconds (90), units (30s, 5m, 1h30m"),
         *[(f"--max-wait {text} x", "want seconds (90)") for text in ("5M", "1h30", "1m1h", "٣")],
         ("--min-age -5 x", "--min-age is '-5', want seconds (90)"),
         ("--timeout 0 x", "--timeout is 0.0, want a positive number"),
         ("--max-bytes 1.5 x", "--max-bytes is '1.5', want a number of bytes (5000000)"),
-        ("--jobs two x", "--jobs is 'two', want a number of processes, 1 to 64"),
         ("--jobs 65 x", "--jobs is 65, want 1 to 64"),
         ("--tag walsh x", "--tag is 'walsh', want ORG/REPO or ORG/REPO@SHA"),
         ("--origin wal.sh x", "--origin is 'wal.sh', want http(s)://host"),
         ("--origin https://ada:love@b.test x", "--origin is 'https://***@b.test', want"),
         ("--origin http://10.0.0.1 x", "10.0.0.1 is a private address, so that every opt-out"),
-        ("--selftest --origin http://10.0.0.1", "--allow-private permits it"),
         ("--check --discover x", "--discover is beside --check, want one of them"),
         ("--body https://a.test/ https://b.test/", "--body has 2 targets, want one, or --json"),
-        ("--text x --input x --input x", "--text has 5 targets, want one, or --json"),
         ("--report f x", "a target is beside --report, want one of them"),
         ("--offline x", "--offline is without --selftest, want both"),
         ("--input no-such", "--input no-such is unusable (No such file"),
         ("--input empty", "--input empty is unusable (no target in it), want a text file, one URL"),
         ("x --input binary", "--input binary is unusable (binary data), want a text file, one URL"),
-        ("--report no-such", "--report no-such is unusable (No such file"),
     )
-    def test_misuse_is_one_line_and_exit_2(
-        self, run, world, arguments, told, tmp_path, monkeypatch
-    ):
+    def test_misuse_is_one_line(self, run, world, arguments, told, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        Path("x").write_text("https://a.test/\nhttps://b.test/\n")
         Path("empty").write_text("# none\n")
         Path("binary").write_bytes(b"https://a.test/\n\0")
         done = run(*arguments.split())
@@ -6907,12 +6884,7 @@ class TestCommandLine:
     @given(
         "words, name, wanted",
         ("--max-wait 1.5", "max_wait", 1.5),
-        ("--max-wait 30s", "max_wait", 30.0),
-        ("--max-wait 1h30m", "max_wait", 5400.0),
         ("--max-wait 1d12h", "max_wait", 129600.0),
-        ("--max-wait 1w", "max_wait", 604800.0),
-        ("--max-wait PT5M", "max_wait", 300.0),
-        ("--max-bytes 2k", "max_bytes", 2048),
         ("--max-bytes 1G", "max_bytes", 2**30),
         ("--unreachable defer", "unreachable", "defer"),
         ("--robots2", "robots2", True),
@@ -6921,9 +6893,7 @@ class TestCommandLine:
         ("--cache-dir ~/cache", "cache_dir", os.path.expanduser("~/cache")),
         ("--reader watcher", "reader", "watcher"),
     )
-    def test_an_option_reaches_the_bot_and_all_others_are_the_librarys(
-        self, monkeypatch, words, name, wanted
-    ):
+    def test_an_option_reaches_the_bot(self, monkeypatch, words, name, wanted):
         made = {}
 
         def make(**options):
@@ -6933,14 +6903,11 @@ class TestCommandLine:
         monkeypatch.setattr(wr, "Bot", make)
         assert call(DOC, *words.split()).code == 2
         defaults = dict(origin=ORIGIN + "/", timeout=30.0, max_wait=300.0, max_bytes=10 * 2**20)
-        defaults.update(
-            unreachable="allow", robots2=False, allow_private=False, tag=None, reader=""
-        )
+        defaults.update(unreachable="allow", robots2=False, allow_private=False, tag=None)
         assert {key: made[key] for key in {**defaults, name: 0}} == {**defaults, name: wanted}
 
     @given_rows(
         "data, targets",
-        ("LF", b"https://a.test/\nhttps://b.test/\n", ["https://a.test/", "https://b.test/"]),
         ("CRLF, BOM", b"\xef\xbb\xbfhttps://a.test/\r\n\r\n# no\r\n", ["https://a.test/"]),
         ("remarks", b"  https://a.test/#part  # a remark\n#no", ["https://a.test/#part"]),
         ("UTF-16", "https://a.test/\n".encode("utf-16"), ["https://a.test/"]),
@@ -6971,45 +6938,14 @@ def spawned(*arguments, **options):
             process.kill()
 
 
-@contextmanager
-def at_terminal(*arguments, columns=80, term="xterm"):
-    """The command at a pseudo-terminal: a function that reads what it shows up to a pattern."""
-    import fcntl
-    import pty
-    import termios
-
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    shown = []
-
-    def read(pattern="(?!)"):
-        with suppress(OSError):  # the process has ended
-            while shown[-1:] != [""] and not re.search(pattern, "".join(shown)):
-                shown.append(os.read(ours, 65536).decode())
-        return "".join(shown)
-
-    with spawned(*arguments, env={"TERM": term}, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        yield process, read
-    os.close(ours)
-
-
 @pytest.mark.usefixtures("pages")
 class TestResultLines:
     """What stdout and stderr show, and the exit code."""
 
     @given(
         "session, code, told",
-        (
-            "/page",
-            0,
-            '^OK    200      https://a.test/page  29 bytes, text/markdown, "A page", 1 link$',
-        ),
-        (
-            "/old",
-            0,
-            "^OK    200      https://a.test/old  29 .*, redirected to https://a.test/page$",
-        ),
+        ("/page", 0, '^OK    200      https://a.test/page  29 bytes, .*, "A page", 1 link$'),
+        ("/old", 0, "^OK    200      https://a.test/old  29 .*, redirected to .*test/page$"),
         ("/image", 0, r"^OK    200      https://a.test/image  not read \(R6\), image/png$"),
         ("/page /no", 3, "^DENY  R2       https://a.test/no    robots.txt line 2: Disallow: /no$"),
         ("--origin https://list.test //c.test/", 3, "^DENY  R3 .*blocklist entry c.test, "),
@@ -7017,8 +6953,6 @@ class TestResultLines:
         ("/page", 0, "Z 1 target: 1 fetched; 3 requests in "),
         ("/page /page# /no /gone //b.test/late x", 1, "Z 6 targets: 1 f.*, 1 skipped, 2 failed; "),
         ("--quiet /page /no", 3, SILENCE),
-        ("-q /page /gone", 1, r"\AFAIL  404 .*\n\Z"),
-        ("/no /gone", 1, "^FAIL  404      https://a.test/gone  the server answered 404$"),
         ("-q /no //b.test/late", 1, r"\AWAIT  503 .*\n\Z"),
         ("/page /page#again", 0, "^SKIP  - .*  the same source as https://a.test/page "),
         ("/page --json -- -q", 1, '"url": "-q"'),
@@ -7029,7 +6963,6 @@ class TestResultLines:
         ("http://10.0.0.1/", 3, "^DENY  address .*, --allow-private permits it$"),
         ("--max-bytes 2k /big", 1, "^FAIL  200 .*, --max-bytes reads more$"),
         ("/broken", 1, "^FAIL  - (?!.* --)"),
-        ("/part", 1, "^FAIL  206 (?!.* --)"),
         ("//b.test/late", 1, "^WAIT  503 .*, --max-wait waits longer, again at 2026-05-24T"),
         ("--json //b.test/late", 1, "^{(?!.* --)"),
         ("//b.test/late; +9; //b.test/late", 1, r"^WAIT .* put off \(R5\), again at \S+$"),
@@ -7043,12 +6976,9 @@ class TestResultLines:
         ("/page; +0.5; --check /page", 0, "the next may leave in 0.5 s$"),
         ("/page; +720; --check /page", 0, "^OK .*; a run would skip it until 2026-05-23T01:"),
         ("/page; --check --force /page", 0, "^OK (?!.*would skip)"),
-        ("/page; +400; --check --min-age 5m /page", 0, "^OK (?!.*would skip)"),
         ("--discover /page", 0, '^markdown  https://a.test/page  1 item, "A page"$'),
         ("--discover /no", 3, "^DENY  R2 "),
-        ("--discover -q /no", 3, SILENCE),
         ("--discover --json /no", 3, '"kind": "none"'),
-        ("--discover /gone", 1, "^FAIL  404 "),
         ("--discover /gone; --discover -q /gone", 1, "^SKIP  404 "),
         ("--discover -q /plain", 1, "^none      https://a.test/plain  no feed, "),
         ("--verbose /page", 0, r"^\d{4}-\d\d-\d\dT\S+Z GET https://a.test/robots.txt$"),
@@ -7056,9 +6986,7 @@ class TestResultLines:
         ("-v /page", 0, "Z  +robots.txt +allowed_implicit, group [*]$"),
         ("--body /no", 3, "^DENY  R2 "),
         ("/page; --body -q /page", 1, "^SKIP .*  nothing was written, .*--force asks"),
-        ("--body /gone", 1, "^FAIL .*  nothing was written, "),
         ("--body /image", 1, "^OK .*  nothing was written, "),
-        ("--body /empty", 1, "^OK .*  nothing was written, "),
         ("--body --max-bytes 2k /big", 1, "^FAIL .*  nothing was written, "),
         ("--text /script", 1, "^OK .*  nothing was written, "),
     )
@@ -7088,15 +7016,8 @@ class TestResultLines:
         assert as_json < plain + 100 * 2000, (plain, as_json)
 
     @POSIX
-    @given(
-        "one, all, unbuffered",
-        ("{} >> {}", "{}", ""),
-        ("{}", "({}) >> {}", "1"),
-        ("{}", "({}) | cat >> {}", ""),
-    )
-    def test_lines_of_runs_that_share_stdout_do_not_mix(
-        self, publisher, tmp_path, one, all, unbuffered
-    ):
+    @given("one, all", ("{} >> {}", "{}"), ("{}", "({}) >> {}"), ("{}", "({}) | cat >> {}"))
+    def test_lines_of_runs_that_share_stdout_do_not_mix(self, publisher, tmp_path, one, all):
         links = "\n".join(f"[{number}](https://b.test/{number:060})" for number in range(1300))
         urls = [f"{publisher.origin}/{number}.md" for number in range(3)]
         for url in urls:
@@ -7106,8 +7027,7 @@ class TestResultLines:
         run, file = shlex.join(map(str, [*program, *words])), tmp_path / "results"
         runs = [one.format(run.replace("/cache ", f"/{n} "), file) + " || echo no" for n in "123"]
         script = all.format(" & ".join([*runs, "wait"]), file)
-        environment = environment_of(PYTHONUNBUFFERED=unbuffered)
-        done = subprocess.run(["sh", "-c", script], env=environment, **CAPTURED)
+        done = subprocess.run(["sh", "-c", script], env=environment_of(), **CAPTURED)
         assert done.stdout == ""
         found = [json.loads(line)["url"] for line in file.read_text().splitlines()]
         assert sorted(found) == sorted(urls * 3)
@@ -7146,18 +7066,16 @@ class TestResultLines:
         links = [f"- [Doc {number}](/{number}.md): words" for number in range(21)]
         world.web[TOP + "/llms.txt"] = "\n".join(["# Site", *links])
         done = run("--discover", DOC, TOP + "/plain")
-        feed, llms, *items, rest, again = map(
-            str.strip, re.sub(" {2,}", " ", done.out).splitlines()
-        )
+        lines = [" ".join(line.split()) for line in done.out.splitlines()]
+        feed, llms, *items, rest, again = lines
         assert feed == f'feed {TOP}/feed listed alone: --discover it to read it, "News", for {DOC}'
         assert llms == f'llms.txt {TOP}/llms.txt 21 items, "Site", for {DOC}'
         assert items == [f"Doc {number} {TOP}/{number}.md" for number in range(20)]
         assert (done.code, rest) == (0, "and 1 more; --json --force has all")
         assert re.fullmatch(rf"llms.txt {TOP}/llms.txt asked \d s ago.*, for {TOP}/plain", again)
-        found = run("--discover", "--force", "--json", DOC).out.splitlines()
-        feed, llms = map(json.loads, found)
-        assert (feed["kind"], llms["kind"], llms["target"]) == ("feed", "llms.txt", DOC)
-        assert [item["url"] for item in llms["items"]][20:] == [TOP + "/20.md"]
+        [_, line] = run("--discover", "--force", "--json", DOC).out.splitlines()
+        llms = json.loads(line)
+        assert (llms["kind"], llms["target"], len(llms["items"])) == ("llms.txt", DOC, 21)
 
     @POSIX
     @given_rows(
@@ -7167,27 +7085,31 @@ class TestResultLines:
         ("narrow", 20, 1, r"GET [^\r]*\r"),
     )
     def test_a_terminal_has_one_status_line(self, publisher, tmp_path, columns, jobs, line):
+        import fcntl
+        import pty
+        import termios
+
         robots = "User-agent: *\nDisallow: /denied\nCrawl-delay: 60"
         publisher.set_answer("/robots.txt", robots)
         paths = ("/allowed", "/denied", "/page.md?" + "x" * 100)
         words = [*here(publisher, tmp_path), "--jobs", jobs, *[publisher.origin + p for p in paths]]
-        with at_terminal(*words, columns=columns) as (process, read):
-            read("DENY")
-            read(r"\r\x1b\[2K" + line.format(publisher.origin))
+        wanted, shown = r"\r\x1b\[2K" + line.format(publisher.origin), ""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        with spawned(*words, env={"TERM": "xterm"}, stdout=theirs, stderr=theirs) as process:
+            os.close(theirs)
+            while "DENY" not in shown or not re.search(wanted, shown):
+                shown += os.read(ours, 65536).decode()
             process.send_signal(signal.SIGINT)
-            shown = read()
+            with suppress(OSError):  # the process has ended
+                while piece := os.read(ours, 65536):
+                    shown += piece.decode()
             assert process.wait(10) == 130
-        assert re.search(r"\r\x1b\[2K" + line.format(publisher.origin), shown)
+        os.close(ours)
         assert "\r\x1b[2KOK    200 " in shown and "\r\x1b[2KDENY  R2 " in shown
         assert "\r\x1b[2K3 targets: 1 fetched, 1 denied, 1 not reached; " in shown
         live = re.findall(r"\r\x1b\[2K([^\r\x1b]*)\r\x1b", shown)
         assert 0 < max(map(len, live)) < columns
-
-    @POSIX
-    def test_a_dumb_terminal_has_no_status_line(self, publisher, tmp_path):
-        words = [*here(publisher, tmp_path), publisher.origin + "/denied"]
-        with at_terminal(*words, term="dumb") as (_, read):
-            assert "\x1b" not in read()
 
     def test_an_ascii_stdout_loses_no_result(self, tmp_path):
         words = ("ftp://ü.test/", "--cache-dir", tmp_path)
@@ -7277,15 +7199,12 @@ class TestReport:
         return page
 
     @staticmethod
-    def result(path="/", seconds=0.0, delay=None, host="a.test", requests=None, **fields):
+    def result(path="/", seconds=0.0, **fields):
         """A result line with one request."""
-        moment = datetime.fromtimestamp(NOW + seconds, timezone.utc).replace(tzinfo=None)
-        at = moment.isoformat(timespec="milliseconds") + "Z"
-        url = f"https://{host}{path}"
+        url, at = TOP + path, f"2026-05-23T00:00:{seconds:06.3f}Z"
         request = {"at": at, "kind": "target", "method": "GET", "url": url, "status": 200}
-        line = {"outcome": "fetched", "url": url, "final_url": url, "status": 200, "gate": None}
-        line.update(reason="", retry_at=None, crawl_delay=delay)
-        return {**line, "requests": [request] if requests is None else requests, **fields}
+        line = wr.Result("fetched", url).to_dict()
+        return {**line, "final_url": url, "requests": [request], **fields}
 
     @pytest.mark.usefixtures("pages")
     def test_it_draws_what_a_run_wrote_and_asks_nothing(self, run, world):
@@ -7293,12 +7212,9 @@ class TestReport:
         urls = [DOC, TOP + "/plain", TOP + "/no", TOP + "/gone", "https://b.test/late", "nonsense"]
         lines = run("--json", *urls).out
         world.forget()
-        done = run("--report", "-", stdin=lines)
-        page = done.out
-        assert (done.code, done.err, world.hits) == (0, "", [])
-        assert re.search(
-            "<p>(2 fetched|1 denied|2 failed|1 deferred|; ){7}; the first request", page
-        )
+        code, page, told = run("--report", "-", stdin=lines)
+        assert (code, told, world.hits) == (0, "", [])
+        assert re.search("<p>(2 fetched|1 denied|2 failed|1 deferred|; ){7}; the first", page)
         assert "None" not in page and "had no result" not in page
         assert "<td>denied<td>R2<td>a.test<td>1<td>robots.txt line 2: Disallow: /no" in page
         assert "<td>failed<td>404<td>a.test<td>1<td>the server answered 404" in page
@@ -7309,41 +7225,33 @@ class TestReport:
         assert styles == {"target": 2, "policy": 2, "trouble": 3}
         assert f"robots GET {TOP}/robots.txt 200" in page and f"target GET {DOC} 200" in page
         assert f'<a href="{BLOCKLIST_URL}">' in page
-        for word in ("denied", "deferred", "failed", "R2", "R3", "R4", "R5", "address", "robots2"):
-            assert f"<dt>{word}</dt><dd>" in page
         assert "<script" not in page and "src=" not in page and page.isascii()
 
-    @given_rows(
+    @given(
         "delay, after, fields, shown",
-        ("a second", None, 1.0, {}, '"good">1.00 s</span> of 1 s'),
-        ("too close", None, 0.5, {}, '"bad">0.50 s</span> of 1 s'),
-        ("broken", 10, 5.0, {"delay": 10}, '"bad">5.00 s</span> of 10 s'),
-        ("kept", 10, 10.0, {"delay": 10}, '"good">10.00 s</span> of 10 s'),
-        ("Crawl-delay is gone", 10, 5.0, {}, '"good">5.00 s</span> of 1 s'),
-        ("milliseconds", 0.1, 0.999, {"delay": 0.1}, '"good">1.00 s</span> of 1 s'),
-        ("no number", "5", 1.0, {"delay": "5"}, " of 1 s"),
-        ("infinite", math.inf, 1.0, {"delay": math.nan}, " of 1 s"),
-        ("it left its host", 10, 5.0, {"delay": 10, "final_url": B}, '"good">5.00 s</span> of 1 s'),
-        ("two hosts", None, 0.5, {"host": "b.test"}, "<td>a.test<td>1<td>-"),
+        (None, 1.0, {}, '"good">1.00 s</span> of 1 s'),
+        (None, 0.5, {}, '"bad">0.50 s</span> of 1 s'),
+        (10, 5.0, {"crawl_delay": 10}, '"bad">5.00 s</span> of 10 s'),
+        (10, 5.0, {}, '"good">5.00 s</span> of 1 s'),
+        (10, 5.0, {"crawl_delay": 10, "final_url": B}, '"good">5.00 s</span> of 1 s'),
+        ("5", 0.999, {"crawl_delay": math.nan}, '"good">1.00 s</span> of 1 s'),
     )
     def test_a_gap_is_judged_by_the_fields_of_its_line(self, page, delay, after, fields, shown):
-        assert shown in page(self.result("/2", after, **fields), self.result("/1", delay=delay))
+        assert shown in page(self.result("/2", after, **fields), self.result(crawl_delay=delay))
 
     def test_what_is_put_off_is_one_row_whatever_time_it_tells(self, page):
         later = {"retry_at": "2026-05-24T00:00:00Z", "gate": "R4", "outcome": "deferred"}
-        reasons = [f"not before {90 + seconds} s from now: its pace" for seconds in range(3)]
-        lines = [self.result(reason=reason, requests=[], **later) for reason in reasons]
+        lines = [self.result(reason=f"in {90 + n} s", requests=[], **later) for n in range(3)]
         shown = page(*lines)
-        assert "<td>deferred<td>R4<td>a.test<td>3<td>not before 90 s" in shown
+        assert "<td>deferred<td>R4<td>a.test<td>3<td>in 90 s" in shown
         assert "<p>3 deferred.</p>" in shown, "nothing is said of requests that there were not"
 
     @given("field", "outcome", "gate", "reason", "url", "final_url")
     def test_nothing_foreign_is_markup(self, page, field):
         bad = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[2J\u202e"
-        hostile = {"outcome": "failed", "reason": "no", field: bad}
-        request = self.result()["requests"][0]
-        requests = [{**request, "url": "https://a.test/" + bad, "method": bad}]
-        shown = page(self.result(requests=requests, **hostile))
+        line = self.result(**{"outcome": "failed", "reason": "no", field: bad})
+        line["requests"][0].update(url=A + bad, method=bad)
+        shown = page(line)
         assert "<script" not in shown and "<img" not in shown and "\x1b" not in shown
         assert "\u202e" not in shown and "&#8238;" not in shown
 
@@ -7359,13 +7267,6 @@ class TestReport:
         assert "1 fetched" in shown
         assert ("; 1 line of the file had no result." in shown) == (line != "")
         assert "(no result in it)" in page(line, code=2)
-
-    def test_a_page_is_bounded(self, page):
-        lines = [self.result(f"/{n}", n, host=f"h{n % 510}.test") for n in range(1020)]
-        lines += [self.result("/", 2000 + n, host="h1.test") for n in range(510)]
-        shown = page(*lines)
-        assert shown.count("<details>") == 500 and "and 10 more" in shown
-        assert shown.count("<circle") <= 500 * 2 + 500
 
 
 @POSIX
@@ -7451,15 +7352,6 @@ class TestSignals:
 # === 9. THE PROOF ============================================================
 
 
-PROOF_SUITES = json.loads((MODULE.parent / "vectors.json").read_text("utf-8"))["suites"]
-STEPS = {  # a suite of vectors.json as steps of the proof
-    "robots_group_selection": "group {robots} -> {expected}",
-    "robots_path_matching": "rules {rules} | {path} -> {expected}",
-    "blocklist_domain": "may_fetch //{host}/ -> {expected}",
-    "canonical_url": "canonical_url {input} -> {expected}",
-    "retry_after": "retry_after {value} -> {expected}.0",
-    "duration_ms": "parse_duration {duration} -> {expected}",
-}
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
 CONSTANTS = {  # spec 6: a value, and the clause whose checks fail where it is another at run time
     "USER_AGENT": (USER_AGENT, "R1"),
@@ -7476,46 +7368,31 @@ CONSTANTS = {  # spec 6: a value, and the clause whose checks fail where it is a
 }
 
 
-def step_of(suite, case):
-    """A vector as a step of the proof."""
-    case = {**case, "robots": " | ".join(filter(None, case.get("robots", "").splitlines()))}
-    case["rules"] = " | ".join(case.get("rules", ()))
-    if suite == "blocklist_domain":
-        case["expected"] = "R3" if case["expected"] else "allowed"
-    if suite == "duration_ms":
-        case["expected"] /= 1000
-    return STEPS[suite].format(**case)
-
-
 def checks_of(start, clause=""):
     """The texts of the checks of a kind and a clause."""
-    return [
-        check for check in start.checks.split("\n\n") if check.startswith(f"{clause} ".lstrip())
-    ]
+    checks = start.checks.split("\n\n")
+    return [check for check in checks if check.startswith(f"{clause} ".lstrip())]
 
 
-class Mirror(wr.Sandbox):
-    """https://wal.sh in memory, with its fixtures, in a time of its own."""
-
-    def __init__(self, **changed):
-        super().__init__(0.0, origin="https://wal.sh", clock=wr.VirtualClock(1779494400.0))
-        for name, answer in changed.items():
-            self.set_answer(PLACES[name], *answer)
-
-    def outcomes(self, **options):
-        """The outcomes of the live checks, by clause and name."""
-        checks = wr.live_checks(self.bot(transport=self, **options))
-        return {f"{check.clause} {check.check}": check.outcome for check in checks}
-
-
-def index_with(name, value):
-    """The index with another fixture."""
-    document = json.loads(Mirror().answers[INDEX_PATH][2])
-    document["fixtures"][name] = value
-    return {"index": (json.dumps(document),)}
+def mirror_with(changed):
+    """https://wal.sh in memory, with other answers (by path) and other fixtures (by name)."""
+    mirror = wr.Sandbox(0.0, clock=wr.VirtualClock(NOW))
+    index = json.loads(mirror.answers[INDEX_PATH][2])
+    for name, value in changed.items():
+        if name[0] == "/":
+            mirror.set_answer(name, *value)
+        else:
+            index["fixtures"][name] = value
+            mirror.set_answer(INDEX_PATH, json.dumps(index))
+    return mirror
 
 
-NO_LIST = '{"contract": "walsh-research-blocklist/v1", "schema": {}, "blocked": []}'
+def live_outcomes(mirror):
+    """The outcomes of the live checks, by clause and name."""
+    checks = wr.live_checks(mirror.bot())
+    return {f"{check.clause} {check.check}": check.outcome for check in checks}
+
+
 GONE = ("", 404)
 MOVED = ("", 302, {"Location": "/page"})
 OURS = "User-agent: walsh-research\nDisallow: /research/bots/dogfood-disallow\nAllow: /research\n"
@@ -7523,19 +7400,17 @@ FIXTURE_INDEX = "13 |R3 op|R3a|R2 ext|R2 robots_|R2a"
 
 LIVE_CASES = {  # what is otherwise at the origin, and how the checks begin that fail; others pass
     "nothing": ({}, ""),
-    "no policy page": ({"page": GONE}, "R1"),
-    "an index of another major": ({"index": ('{"contract": "x/v2"}',)}, FIXTURE_INDEX),
-    "a denied one": (index_with("external_positive", "https://wal.sh/denied"), "R2 ext"),
-    "a canary that moved": ({"allow": MOVED}, "R2 robots_allowed"),
-    "another place": (index_with("robots_disallowed", "https://wal.sh/denied"), "R2 robots_dis"),
-    "an unlisted host": (index_with("operator_blocked_host", "free.test"), "R3 op|R3a"),
-    "no host name": (index_with("operator_blocked_host", "blocked.test/x"), "R3 op|R3a"),
-    "no list": ({"blocklist": GONE}, "R3"),
-    "an empty list": ({"blocklist": (NO_LIST,)}, "R3"),
-    "robots.txt in trouble": ({"robots": ("", 500)}, "R2 the robots|R2 robots_dis|R2a"),
-    "no robots.txt": ({"robots": GONE}, "R2 the robots|R2 robots_dis|R2a"),
-    "no rule for us": ({"robots": ("User-agent: *\nAllow: /\n",)}, "R2 robots_dis|R2a"),
-    "half a refusal": ({"robots": (OURS + "Allow: /*-disallow.md\n",)}, "R2 robots_dis"),
+    "no policy page": ({"/bot/": GONE}, "R1"),
+    "an index of another major": ({INDEX_PATH: ('{"contract": "x/v2"}',)}, FIXTURE_INDEX),
+    "a denied one": ({"external_positive": "https://wal.sh/denied"}, "R2 ext"),
+    "a canary that moved": ({"/research/bots/dogfood-allow": MOVED}, "R2 robots_allowed"),
+    "another place": ({"robots_disallowed": "https://wal.sh/denied"}, "R2 robots_dis"),
+    "an unlisted host": ({"operator_blocked_host": "free.test"}, "R3 op|R3a"),
+    "no host name": ({"operator_blocked_host": "blocked.test/x"}, "R3 op|R3a"),
+    "no list": ({LIST_PATH: GONE}, "R3"),
+    "robots.txt in trouble": ({"/robots.txt": ("", 500)}, "R2 the robots|R2 robots_dis|R2a"),
+    "no rule for us": ({"/robots.txt": ("User-agent: *\nAllow: /\n",)}, "R2 robots_dis|R2a"),
+    "half a refusal": ({"/robots.txt": (OURS + "Allow: /*-disallow.md\n",)}, "R2 robots_dis"),
 }
 
 
@@ -7547,14 +7422,18 @@ def attested(monkeypatch, checks, live=()):
 class TestSelfTest:
     """--selftest: vectors, scenarios and live fixtures."""
 
-    @pytest.mark.parametrize("name", STEPS)
-    def test_each_vector_of_the_specification_is_a_step(self, name):
-        title = f" vectors {PROOF_SUITES[name]['section']},"
+    @given("suite", *[name for name, suite in SUITES.items() if suite["normative"]])
+    def test_each_vector_of_the_specification_is_a_step(self, suite):
+        """That its end is the wanted one, --selftest says, and TestVectors, of the same words."""
+        title = f" vectors {SUITES[suite]['section']},"
         [check] = [check for check in checks_of(wr.ScenarioRun) if title in check]
-        steps = check.replace(" |  |", " |").replace("-> blocklist ", "-> ").split("\n  ")
-        steps = [re.sub("-> //.*txt allowed", "-> allowed", step) for step in steps]
-        cases = PROOF_SUITES[name]["cases"]
-        assert [step_of(name, case) for case in cases if step_of(name, case) not in steps] == []
+        steps = [step.partition(" -> ")[0] for step in check.split("\n") if " -> " in step]
+        steps = [re.findall(r"[^\s|]+", step)[1:] for step in steps]
+        for case in SUITES[suite]["cases"]:
+            inputs = [*case.get("rules", ()), f"//{case['host']}/" if "host" in case else ""]
+            names = ("robots", "path", "input", "value", "duration")
+            inputs += [case.get(name, "") for name in names]
+            assert re.findall(r"[^\s|]+", " ".join(inputs)) in steps
 
     @pytest.mark.parametrize("name", CONSTANTS)
     def test_a_constant_that_is_not_that_of_the_specification_is_noticed(self, monkeypatch, name):
@@ -7570,29 +7449,25 @@ class TestSelfTest:
         found = wr.measured(wr.ScenarioRun, check)
         said = "found blocklist /robots.txt /denied, want denied:R2, in step 2, fetch /denied; "
         assert found[:3] == ("R2", "a title", "fail") and found.observed.startswith(said)
-        for step, said in (
-            ("sent x: y", "found IndexError: "),
-            ("refused new_bot {}", "found False"),
-        ):
-            assert wr.measured(wr.ScenarioRun, f"R2 a title\n  {step}").observed.startswith(said)
+        found = wr.measured(wr.ScenarioRun, "R2 a title\n  sent x: y")
+        assert found.observed.startswith("found IndexError: ")
 
     @pytest.mark.parametrize("changed, wanted", LIVE_CASES.values(), ids=LIVE_CASES)
     def test_a_live_check_fails_where_the_answer_is_another(self, changed, wanted):
-        outcomes = Mirror(**changed).outcomes()
+        outcomes = live_outcomes(mirror_with(changed))
         failed = {name for name in outcomes if wanted and name.startswith(tuple(wanted.split("|")))}
         assert {name for name, outcome in outcomes.items() if outcome != "pass"} == failed
         assert bool(failed) is bool(wanted) and "skip" not in outcomes.values()
 
     def test_what_no_network_reaches_is_tried_twice_and_skipped(self):
-        mirror = Mirror()
+        mirror = mirror_with({})
         mirror.answer = lambda hit: (0, {}, b"")
-        assert set(mirror.outcomes().values()) == {"skip"}
+        assert set(live_outcomes(mirror).values()) == {"skip"}
         for silent in ("/robots.txt", "/x"):
-            mirror = Mirror(**index_with("external_positive", "https://pypi.test/x"))
+            mirror = mirror_with({"external_positive": "https://pypi.test/x"})
             mirror.set_answer("https://pypi.test/x", "", 0)
             mirror.set_answer("https://pypi.test" + silent, "", 0)
-            others = {name: out for name, out in mirror.outcomes().items() if out != "pass"}
-            assert others == {"R2 external_positive is fetched": "skip"}
+            assert live_outcomes(mirror)["R2 external_positive is fetched"] == "skip"
             assert [hit.url for hit in mirror.hits].count("https://pypi.test" + silent) == 2
 
     def test_without_threads_it_skips_what_it_cannot_try_and_attests_less(self, monkeypatch):
@@ -7645,8 +7520,9 @@ class TestAttestation:
         scratch.mkdir()
         copy.write_bytes(MODULE.read_bytes())
         copy.parent.chmod(0o555)
-        environ = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "HOME": "/nowhere"}
-        words = [sys.executable, "-I", "-S", "-B", str(copy), "--attest"]
+        environ = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch)}
+        environ.pop("HOME", None)
+        words = [sys.executable, "-I", "-S", "-B", "-W", "error", str(copy), "--attest"]
         done = subprocess.run(words, env=environ, cwd=scratch, **CAPTURED)
         copy.parent.chmod(0o755)
         document = json.loads(done.stdout)
@@ -7661,15 +7537,15 @@ class TestAttestation:
 
     @pytest.mark.parametrize("outcome", ["fail", "skip"])
     @pytest.mark.parametrize("clause, denied", [("R3b", {"R3", "R3b"}), ("R4c", {"R4"})])
-    def test_what_failed_or_could_not_be_measured_is_false(
-        self, monkeypatch, clause, denied, outcome
-    ):
+    def test_what_did_not_pass_is_false(self, monkeypatch, clause, denied, outcome):
         bad = wr.Check(clause, "a check", outcome, "the reason")
         document = attested(monkeypatch, [*ALL_PASS, bad])
         false = {name for name, holds in document["requirements"].items() if not holds}
         assert false == denied and document["conformant"] is False
         listed = document["failures" if outcome == "fail" else "skips"]
         assert [(row["clause"], row["observed"]) for row in listed] == [(clause, "the reason")]
+        done = call("--attest")
+        assert done.code == 1 and json.loads(done.out)["requirements"] == document["requirements"]
         document = attested(monkeypatch, [check for check in ALL_PASS if check.clause != "R1"])
         assert document["requirements"]["R1"] is False  # nothing measures it
 
@@ -7678,9 +7554,8 @@ class TestAttestation:
         document = attested(monkeypatch, ALL_PASS, [(clause, "a fixture", outcome, "seen")])
         assert document["conformant"] is (outcome == "skip")
         assert document["requirements"]["R2"] is (outcome == "skip" or clause == "13")
-        assert (
-            sum(document["checks"].values()) == 20 and sum(document["live_fixtures"].values()) == 1
-        )
+        counts = [sum(document[kind].values()) for kind in ("checks", "live_fixtures")]
+        assert counts == [20, 1]
 
     @given(
         "owner, name, value, why",
@@ -7693,43 +7568,20 @@ class TestAttestation:
         found = wr.measured(wr.ProcessRun, checks_of(wr.ProcessRun)[0])
         assert found.outcome == "skip" and found.observed.startswith(why)
 
-    def test_attest_prints_the_document_and_exits_1_where_it_denies(self, monkeypatch):
-        attested(monkeypatch, ALL_PASS)
-        assert call("--attest").code == 0
-        attested(monkeypatch, [*ALL_PASS, wr.Check("R6", "a check", "skip", "why")])
-        done = call("--attest", "--json")
-        assert done.code == 1 and json.loads(done.out)["requirements"]["R6"] is False
 
-
-def asked_of(sandbox, path, method="GET", **headers):
+def asked_of(sandbox, path, method="GET"):
     """Status, headers and body, by a client that knows nothing of the bot."""
     connection = http.client.HTTPConnection(sandbox.origin[len("http://") :], timeout=10)
     with contextlib.closing(connection):
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, headers=named)
+        connection.request(method, path, headers={"User-Agent": "me"})
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
-
-
-ENDPOINTS = [  # path, status, type, part of the body: spec/python-bot 6, and what mirrors wal.sh
-    ("/robots.txt", 200, "text/plain", b"Crawl-delay: 0\n"),
-    ("/allowed", 200, "text/html", b"<title>A page</title>"),
-    ("/research/bots/dogfood-disallow.md", 200, "text/markdown", b""),
-    ("/research/bots/dogfood-walsh-only.html", 200, "text/html", b"<title>"),
-    ("/page.md?x=1", 200, "text/markdown", b"# Notes"),
-    ("/nothing", 404, "text/html", b""),
-    ("/flaky", 429, "text/html", b"PNG"),
-    ("/flaky", 429, "text/html", b"PNG"),
-    ("/flaky", 200, "text/html", b"PNG"),
-]
 
 
 class TestSandbox:
     """Sandbox(): a publisher on loopback that mirrors the canonical resources."""
 
-    def test_the_bot_of_an_entered_one_asks_no_other_host_and_no_proxy(
-        self, publisher, monkeypatch
-    ):
+    def test_one_that_was_entered_asks_no_other_host(self, publisher, monkeypatch):
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
         for url in ("https://x.test/allowed", "http://127.0.0.2/"):
             result = publisher.bot().fetch(url)
@@ -7749,38 +7601,27 @@ class TestSandbox:
         assert {hit.url.split("/")[2] for hit in sandbox.hits} == {"wal.sh", "a.test"}
 
     def test_its_endpoints(self, publisher):
-        for path, status, kind, part in ENDPOINTS:
-            found, headers, body = asked_of(publisher, path)
-            assert (found, headers.get_content_type()) == (status, kind) and part in body, path
-            assert int(headers["Content-Length"]) == len(body)
+        """Those of spec/python-bot 6, and what mirrors wal.sh."""
+        for path, wanted, part in (
+            ("/robots.txt", "text/plain", b"Crawl-delay: 0\n"),
+            ("/research/bots/dogfood-walsh-only.html", "text/html", b"<title>"),
+            ("/page.md?x=1", "text/markdown", b"# Notes"),
+        ):
+            status, headers, body = asked_of(publisher, path)
+            assert (status, headers.get_content_type()) == (200, wanted) and part in body
+        assert [asked_of(publisher, "/flaky")[0] for _ in range(3)] == [429, 429, 200]
         paths = (LIST_PATH, LIST_PATH.replace(".json", ".schema.json"), INDEX_PATH)
         listed, schema, index = [json.loads(asked_of(publisher, path)[2]) for path in paths]
         assert wr.Blocklist.from_document(listed).blocks("www.blocked.test")
         assert listed["schema"] == schema
         assert index["fixtures"]["flaky_429_endpoint"] == publisher.origin + "/flaky"
 
-    def test_what_is_unchanged_is_a_304_a_head_has_no_body_and_answers_can_be_changed(
-        self, publisher
-    ):
-        etag = asked_of(publisher, "/allowed")[1]["ETag"]
-        assert asked_of(publisher, "/allowed", If_None_Match=etag)[::2] == (304, b"")
-        assert asked_of(publisher, "/allowed", If_None_Match='"another"')[0] == 200
-        assert asked_of(publisher, "/allowed", "HEAD")[::2] == (200, b"")
-        publisher.answers["/allowed"] = (418, {"X-Tea": "yes"}, b"pot")
-        status, headers, body = asked_of(publisher, "/allowed")
-        assert (status, headers["X-Tea"], body) == (418, "yes", b"pot")
-        publisher.answers["/allowed"] = (0, {}, b"")
-        with pytest.raises(http.client.RemoteDisconnected):
-            asked_of(publisher, "/allowed")
-
     def test_state_and_hits_tell_who_asked_for_what(self, publisher):
-        began_at = time.time()
-        asked_of(publisher, "/allowed?x=1", "HEAD", User_Agent="me")
-        state = json.loads(asked_of(publisher, "/__state__", User_Agent="me")[2])
+        assert asked_of(publisher, "/allowed?x=1", "HEAD")[2] == b""
+        state = json.loads(asked_of(publisher, "/__state__")[2])
         assert state == {"paths": ["/allowed?x=1", "/__state__"], "user_agents": ["me"]}
         hit = publisher.hits[0]
         assert (hit.method, hit.path, hit.headers["user-agent"]) == ("HEAD", "/allowed?x=1", "me")
-        assert began_at - 1 < hit.time < time.time() + 1 and len(publisher.hits) == 2
 
 
 # === 10. THE HOUSE ===========================================================
@@ -7795,9 +7636,6 @@ IMPURE_NAMES = set(
     "time os sys random socket ssl threading _thread subprocess tempfile logging open print input"
     " exec eval __import__ stat pickle".split()
 )
-CLAUSES = (
-    "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R4a R5 R6 R7 R8 R9 R9.1 R9.2 R9.3 R10 R11 R12 R13"
-).split()
 # The rows of the index on the title page: clause, section and its name, function.
 TITLE_PAGE = re.findall(
     r"(?m)^ {4}(R[0-9.]+[a-d]?) .* (\d+) ([A-Z][A-Z0-9 ]*?) {2,}([\w.]+)$", wr.__doc__
@@ -7839,18 +7677,6 @@ def uses():
             if isinstance(name, ast.Name) and name.id not in own:
                 found.add((section_of(node.lineno), name.id, name.lineno))
     return found
-
-
-def public_functions(thing):
-    """The functions behind a public name: itself, or a class's public methods and properties."""
-    if inspect.isfunction(thing):
-        yield thing
-    for name, member in vars(thing).items() if inspect.isclass(thing) else ():
-        member = member.fget if isinstance(member, property) else member
-        member = getattr(member, "__func__", member)
-        is_ours = getattr(member, "__module__", "") == wr.__name__
-        if inspect.isfunction(member) and is_ours and (name[0] != "_" or name == "__init__"):
-            yield member
 
 
 # What a user calls and is given.
@@ -7896,9 +7722,7 @@ class TestHouse:
         *[(name, value) for name in ("interactive", "allow_private") for value in (1, None)],
         *[(name, value) for name in ("unreachable", "robots_mode") for value in ("x", [])],
     )
-    def test_an_argument_that_would_break_a_promise_is_a_ValueError_that_names_it(
-        self, name, value
-    ):
+    def test_a_bad_argument_is_a_ValueError_that_names_it(self, name, value):
         with pytest.raises(ValueError, match=rf"^{name} is .*, want "):
             wr.Bot(None, **{name: value})
 
@@ -7917,7 +7741,7 @@ class TestHouse:
     def test_the_first_page_has_what_a_user_calls_and_each_clause(self):
         calls = ["fetch", "run", "may_fetch", "discover", "Bot", "Result"]
         assert re.findall(r"(?m)^    ([A-Za-z_]+)[( ]", wr.__doc__)[:6] == calls
-        assert list(dict.fromkeys(clause for clause, *_ in TITLE_PAGE)) == CLAUSES
+        assert {*CHECKLIST, "R4a"} <= {clause for clause, *_ in TITLE_PAGE}
 
     @pytest.mark.parametrize("clause, number, section, function", TITLE_PAGE)
     def test_the_index_tells_where_a_clause_is_decided(self, clause, number, section, function):
@@ -7935,11 +7759,29 @@ class TestHouse:
     def test_every_public_name_has_a_docstring_and_hints_that_resolve(self):
         for name in PUBLIC_NAMES:
             thing = getattr(wr, name)
-            for function in public_functions(thing):
-                assert "return" in typing.get_type_hints(function), function
-            if inspect.isclass(thing):
-                typing.get_type_hints(thing)
             assert thing.__doc__ or not callable(thing), name
+            members = {name: thing, **(vars(thing) if inspect.isclass(thing) else {})}
+            for name, member in members.items():
+                member = member.fget if isinstance(member, property) else member
+                member = getattr(member, "__func__", member)
+                is_ours = getattr(member, "__module__", "") == wr.__name__
+                if is_ours and (name[0] != "_" or name == "__init__"):
+                    hints = typing.get_type_hints(member)
+                    assert "return" in hints or not inspect.isfunction(member), member
+
+    def test_importing_it_from_a_zip_touches_nothing(self, tmp_path):
+        with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
+            archive.writestr("walsh_research.py", SOURCE)
+        code = (
+            "import sys, threading; sys.path.insert(0, 'w.zip'); before = set(sys.modules);"
+            "import walsh_research; heavy = {'ssl', 'http.client', 'json', 'multiprocessing'};"
+            "print(threading.active_count(), heavy & (set(sys.modules) - before))"
+        )
+        environment = {**os.environ, "HOME": str(tmp_path)}
+        options = {"cwd": tmp_path, "env": environment, **CAPTURED}
+        done = subprocess.run([sys.executable, "-I", "-c", code], **options)
+        assert (done.stdout, done.stderr) == ("1 set()\n", "")
+        assert [path.name for path in tmp_path.iterdir()] == ["w.zip"]
 
     def test_value_tuples_can_be_changed_by_nobody_else(self, world):
         for name in PUBLIC_NAMES:
@@ -7957,55 +7799,12 @@ class TestHouse:
         assert used - PUBLIC_NAMES <= set(INTERNAL_NAMES) and len(INTERNAL_NAMES) <= 30
 
 
-class TestLoneCopy:
-    """The file alone, as people copy it: no home, no network, a zip, a read-only disk."""
-
-    def test_it_runs_with_no_site_no_home_and_no_network(self, tmp_path):
-        (tmp_path / "walsh_research.py").write_text(SOURCE, encoding="utf-8")
-        words = [sys.executable, "-I", "-S", "-W", "error", "walsh_research.py", "ftp://a.test/"]
-        kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
-        done = subprocess.run(words, cwd=tmp_path, env=kept, **CAPTURED)
-        assert done.returncode == 1 and done.stdout.startswith("FAIL")
-        assert "Traceback" not in done.stderr
-
-    def test_it_is_imported_from_a_zip(self, tmp_path):
-        with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
-            archive.writestr("walsh_research.py", SOURCE)
-        code = "import sys; sys.path.insert(0, 'w.zip'); import walsh_research as w; print(w.Bot)"
-        done = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, **CAPTURED)
-        assert "walsh_research.Bot" in done.stdout and done.stderr == ""
-
-    def test_importing_it_touches_nothing(self, tmp_path):
-        code = (
-            "import sys, threading; before = set(sys.modules); import walsh_research;"
-            "print(threading.active_count(), {'ssl', 'http.client', 'json', 'multiprocessing'}"
-            " & (set(sys.modules) - before))"
-        )
-        environment = {**os.environ, "HOME": str(tmp_path)}
-        options = {"cwd": MODULE.parent, "env": environment, **CAPTURED}
-        done = subprocess.run([sys.executable, "-c", code], **options)
-        assert done.stdout == "1 set()\n" and list(tmp_path.iterdir()) == []
-
-
 BOT_PAGE = "https://wal.sh/bot/"
 README_FEED = "https://wal.sh/feed.xml"
 FEED_BODY = (
     "<rss version='2.0'><channel><title>News</title><link>https://wal.sh/</link><item>"
     "<guid>1</guid><title>One</title><link>https://wal.sh/1</link></item></channel></rss>"
 )
-OTHERS_OPTIONS = {"--user", "--now", "--robots"}  # of systemctl and of the benchmark
-OTHERS_OPTIONS |= {"--isolated", "--target-version", "--line-length"}  # of ruff
-
-
-def table(head):
-    """The rows of a table: the names in the first cell, and the second cell."""
-    rows = README[README.index(f"| {head} |") :].split("\n\n")[0].strip().split("\n")
-    cells = [row.strip("| ").split(" | ") for row in rows[2:]]
-    return [(names_in(row[0]), row[1]) for row in cells]
-
-
-def names_in(text):
-    return re.findall(r"`(\w+)`", text)
 
 
 def words_of(line):
@@ -8014,10 +7813,6 @@ def words_of(line):
     start = next(n for n, word in enumerate(words) if re.search(r"walsh_research(\.py)?$", word))
     assert words[0] == "python3" or words[:2] == ["/usr/bin/env", "python3"], line
     return words[start + 1 :]
-
-
-def options_in(text):
-    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text))
 
 
 @pytest.fixture
@@ -8052,23 +7847,24 @@ class TestReadme:
 
     def test_options_and_exit_codes_are_those_of_the_command(self):
         helped = call("--help").out
-        named = options_in(re.sub(r"mcp add|pip install|-m venv", "", README))
-        assert named - OTHERS_OPTIONS <= options_in(helped) and len(named) > 20
+        option = r"(?<![\w-])--[a-z][a-z0-9-]*"
+        others = "mcp add|pip install|-m venv|ruff format [^`]*|systemctl --user|--now|--robots "
+        named = set(re.findall(option, re.sub(others, "", README)))
+        assert named <= set(re.findall(option, helped)) and len(named) > 20
         told = re.findall(r"(?m)^\| (\d+) \||(\d+) by SIGTERM|; (\d+) where", README)
-        ours = {int(code) for row in told for code in row if code}
         codes = re.findall(r"(?<!\w)\d+(?= )", helped.rpartition("exit codes:")[2])
-        assert ours == {int(code) for code in codes}
+        assert {code for row in told for code in row if code} == set(codes)
 
     def test_the_fields_of_objects(self):
-        rows = table("field | is")
-        fields = {name: cell for names, cell in rows for name in names}
-        named = [name for names, _ in rows for name in names]
-        assert sorted(named) == sorted(wr.Result("fetched", "").to_dict())
+        table = README.partition("| field | is |\n")[2].split("\n\n")[0]
+        rows = [line.split(" | ", 1) for line in table.split("\n")[1:]]
+        cells = {name: cell for names, cell in rows for name in re.findall(r"`(\w+)`", names)}
+        assert sorted(cells) == sorted(wr.Result("fetched", "").to_dict())
         for value in (wr.Decision(True, ""), wr.Source("feed", ""), wr.Check("", "", "", "")):
             assert ", ".join(f"`{name}`" for name in value.to_dict()) in README
-        assert names_in(fields["verdict"]) == [verdict.value for verdict in wr.Verdict]
-        meanings = {verdict.recommendation for verdict in wr.Verdict}
-        assert set(names_in(fields["recommendation"])) == meanings
+        for verdict in wr.Verdict:
+            assert f"`{verdict.value}`" in cells["verdict"]
+            assert f"`{verdict.recommendation}`" in cells["recommendation"]
 
     def test_links_lead_to_its_own_headings_and_greps_find_what_they_say(self):
         headings = re.findall(r"(?m)^#+ (.*)$", PROSE)
@@ -8077,36 +7873,22 @@ class TestReadme:
         patterns = [shlex.split(text)[2] for text in INLINE if text.startswith("grep -n")]
         assert len(patterns) == 2
         assert all(re.search(pattern, SOURCE, re.MULTILINE) for pattern in patterns)
-        (line,) = re.findall(r"(?m)^python3 -m venv.*$", README)
-        assert line.endswith(" -m pytest -q")  # the one command that .ci/run takes from here
 
     @pytest.mark.skipif(sys.platform == "win32", reason="POSIX only: a shell")
-    def test_it_is_installed_and_cut_as_it_says(self, tmp_path):
-        """Part I stands alone: it imports, fetches and denies, and names nothing of Part II."""
+    def test_it_is_installed_and_cut_as_it_says(self, world, tmp_path):
+        """Part I stands alone: it is loaded, fetches and denies, and names nothing of Part II."""
         environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
         install = inline("cp walsh_research.py")
         subprocess.run(["sh", "-ec", install], cwd=MODULE.parent, env=environment, check=True)
         folder = tmp_path / "bin"
         subprocess.run(["sh", "-ec", inline("sed ")], cwd=folder, check=True)
-        code = """
-import walsh_core
-
-class Web:
-    def send(self, request):
-        is_robots = request.url.endswith("robots.txt")
-        body = b"User-agent: *\\nDisallow: /private" if is_robots else b"hello"
-        status = 404 if "wal.sh" in request.url else 200
-        return walsh_core.Response(status, [("content-type", "text/plain")], body)
-
-walsh_core.MIN_REQUEST_INTERVAL = 0.1
-options = walsh_core.Options(cache_dir=None, transport=Web(), warn=lambda line: None)
-results = walsh_core.Fetcher(options).run(["https://a.test/x", "https://a.test/private"])
-print(sorted((result.outcome, result.gate, result.body) for result in results))
-print(hasattr(walsh_core, "Bot"))
-"""
-        done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=folder, **CAPTURED)
-        said = "[('denied', 'R2', b''), ('fetched', None, b'hello')]\nFalse\n"
-        assert (done.stdout, done.stderr) == (said, "")
+        spec = importlib.util.spec_from_file_location("walsh_core", folder / "walsh_core.py")
+        core = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(core)
+        world.web.update({ROBOTS: RULES, A: "x"})
+        options = core.Options(cache_dir=None, transport=world, clock=Clock(world))
+        done = outcomes(core.Fetcher(options).run([A, A + "private"]))
+        assert done == {A: "fetched", A + "private": "denied"} and not hasattr(core, "Bot")
 
     def test_in_cron_and_systemd(self, served, tmp_path):
         units = configparser.ConfigParser(interpolation=None)
@@ -8125,17 +7907,10 @@ print(hasattr(walsh_core, "Bot"))
         (server,) = json.loads(block("json", "mcpServers"))["mcpServers"].values()
         assert server["command"] == "python3" and list(server["env"]) == ["PYTHONPATH"]
         assert words_of(inline("claude mcp add").partition(" -- ")[2]) == server["args"][-1:]
-        _, *handshakes = re.findall(r"20\d\d-\d\d-\d\d", README.split("## In a ")[1])
-        lines = ""
-        for version in handshakes:
-            params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {}}
-            line = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-            lines += json.dumps(line) + "\n"
-        environment = {**os.environ, "PYTHONPATH": str(MODULE.parent)}
-        words = [sys.executable, *server["args"]]
-        done = subprocess.run(words, input=lines, cwd=tmp_path, env=environment, **CAPTURED)
-        results = [json.loads(line)["result"] for line in done.stdout.splitlines()]
-        assert [result["protocolVersion"] for result in results] == handshakes
+        environment = environment_of(WALSH_RESEARCH_CACHE=tmp_path)
+        words, line = [sys.executable, *server["args"]], json.dumps(request(1, "ping"))
+        done = subprocess.run(words, input=line, cwd=tmp_path, env=environment, **CAPTURED)
+        assert json.loads(done.stdout)["id"] == 1
 
     def test_programs_print_what_it_says(self, served, capsys):
         names = {}
@@ -8181,13 +7956,9 @@ print(hasattr(walsh_core, "Bot"))
         assert asked == [(BOT_PAGE, {"User-Agent": wr.USER_AGENT}, False)]
         assert held.gate == "R5" and 595 < held.retry_at - served.at <= 600
 
-    def test_a_list_of_ones_own_is_adopted_and_checked(self):
-        document = json.loads(block("json", "blocked"))
-        held = wr.Blocklist.from_document(document)
+    def test_a_list_of_ones_own_is_adopted(self):
+        held = wr.Blocklist.from_document(json.loads(block("json", "blocked")))
         assert len(held) == 1 and held.blocks("www.payroll.corp.test") and not held.warnings
-        assert held.refresh_seconds == 3600
-        with pytest.raises(wr.BlocklistRejected):
-            wr.Blocklist.from_document({**document, "blocked": [{}]})
 
     def test_the_feed_watcher_tells_each_item_once(self, served, capsys):
         program = block("python", "parse_feed")
@@ -8203,17 +7974,14 @@ print(hasattr(walsh_core, "Bot"))
         exec(program, {})
 
     def test_many_hosts_and_a_cluster(self, served):
-        words = [
-            word for word in words_of(inline("--check --jobs 8")) if word not in ("--jobs", "8")
-        ]
-        done = call(*words)  # without jobs: other processes are not in this world
+        line = inline("--check --jobs 8").replace("--jobs 8", "")  # one process is in this world
+        done = call(*words_of(line))
         assert done.code == 3 and len(done.out.splitlines()) == 2
         names = {"walsh_research": wr, "bot": wr.Bot(), "urls": wr.read_targets("targets.txt")}
         exec(inline("split_by_host"), names)
         run = inline("bot.run(part)")
         results = [eval(run, {**names, "part": part}) for part in names["parts"]]
-        outcomes = [result["outcome"] for part in results for result in part]
-        assert sorted(outcomes) == ["denied", "fetched"] and len(results) == 2
+        assert sorted(result["outcome"] for [result] in results) == ["denied", "fetched"]
 
     def test_results_as_a_table_and_as_a_page(self, served, tmp_path):
         (tmp_path / "results.jsonl").write_text(call("--json", "--input", "targets.txt").out)
