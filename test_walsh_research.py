@@ -2304,11 +2304,13 @@ class Judge:
         self.rules, self.lost_since, self.ways = {}, {}, {}  # by robots.txt
         self.validators = {}  # by owner: the URL that gave them, and the headers to send back
         self.fetches, self.troubles = defaultdict(list), Counter()  # by target: of this visit
-        self.results, self.log = {}, []  # by target; of this process
+        self.results, self.given = {}, defaultdict(list)  # by target: the latest of a request, all
+        self.log, self.told = [], Counter()  # of this process: what was sent, and what it tells
 
     def begin(self):
         """A new process. Where its clock is behind, what was dated in the future is dated now."""
-        now, ahead, self.log = self.world.at, self.latest_at, []
+        now, ahead = self.world.at, self.latest_at
+        self.log, self.told = [], Counter()
         if ahead <= now:
             return
         for times in (self.asked, self.asked_for_page, self.answered, self.lost_since):
@@ -2387,16 +2389,15 @@ class Judge:
     def hold(self, sent, asked_for):
         """What a 429 or 503 imposes. That of a document that had failed holds its URL alone."""
         now, owner = self.world.at, sent.owner
-        imposed = {"Retry-After": asked_for}
-        if asked_for is None:
-            imposed = {"schedule": self.delay(owner)}
+        kind = "schedule" if asked_for is None else "Retry-After"
+        imposed = {kind: self.delay(owner) if asked_for is None else asked_for}
         if self.troubles[owner] > 5:
             imposed["hour"] = 3600.0
         if not sent.is_page:
             imposed["pause"] = max(3600.0, asked_for or 0.0)  # it may wait for so long
         for kind, seconds in imposed.items():
             is_of_host = owner not in self.lost_since and kind != "pause"
-            for key in [sent.url, host_in(sent.url)][: 2 if is_of_host else 1]:
+            for key in {sent.url, host_in(sent.url) if is_of_host else sent.url}:
                 _, end = self.holds.get((kind, key), (now, now))
                 self.holds[kind, key] = now, max(now + seconds, end)
         if not sent.is_page:
@@ -2407,9 +2408,8 @@ class Judge:
         """Spec 9.1.1: a body is parsed; 4xx is no rules; what is out of reach changes nothing."""
         owner, status = sent.owner, sent.status
         self.lost_since.setdefault(owner, self.world.at)
-        way = self.ways.pop(owner, [owner, sent.url])
-        if sent.url == owner:
-            way = [owner]
+        known = self.ways.pop(owner, [owner, sent.url])
+        way = [owner] if sent.url == owner else known
         if status in REDIRECTS:
             if headers["location"] not in way and len(way) <= 5:
                 self.ways[owner] = [*way, headers["location"]]
@@ -2430,11 +2430,12 @@ class Judge:
         return f".{host_in(url)}".endswith(self.names)
 
     def is_held(self, url):
-        keys = itertools.product(("Retry-After", "schedule", "hour", "pause"), (url, host_in(url)))
-        return any(self.holds.get(key, (0, 0))[1] > self.world.at for key in keys)
+        kinds = "Retry-After", "schedule", "hour", "pause"
+        return self.is_over(kinds, url, host_in(url)) is False
 
-    def is_over(self, *holds):
-        ends = [self.holds[hold][1] for hold in holds if hold in self.holds]
+    def is_over(self, kinds, *keys):
+        holds = [hold for hold in itertools.product(kinds, keys) if hold in self.holds]
+        ends = [self.holds[hold][1] for hold in holds]
         return self.world.at >= max(ends) - 0.001 if ends else None
 
     def is_lost(self, robots, days):
@@ -2458,23 +2459,21 @@ class Judge:
 
     def blocklist_is_current(self, sent):
         """11.3: When it is stale, the next request stalls until the refresh completes."""
-        if sent.owner == BLOCKLIST_URL:
-            return None
-        asked_at = self.answered.get(BLOCKLIST_URL, LONG_AGO)
-        return sent.at - asked_at <= self.refresh + 0.001 or self.is_held(BLOCKLIST_URL)
+        age = sent.at - self.answered.get(BLOCKLIST_URL, LONG_AGO)
+        is_current = age <= self.refresh + 0.001 or self.is_held(BLOCKLIST_URL)
+        return None if sent.owner == BLOCKLIST_URL else is_current
 
     def host_is_not_listed(self, sent):
         """9.2: MUST skip a host that is listed or a subdomain: of the target and of each hop."""
-        if sent.owner == BLOCKLIST_URL or not self.names:
-            return None
-        return not self.is_listed(sent.url) and not (sent.is_page and self.is_listed(sent.owner))
+        urls = [sent.url, sent.owner] if sent.is_page else [sent.url]
+        return not any(map(self.is_listed, urls)) if self.names else None
 
     def robots_is_current(self, sent):
         """9.1: MUST fetch /robots.txt before any target on that host; it holds for 24 h."""
         robots = robots_of_site(sent.url)
         urls = [robots] + [url for url, owner in self.owners.items() if owner == robots]
-        asked_at = self.answered.get(robots, LONG_AGO)
-        return sent.at - asked_at <= 24 * 3600 + 0.001 or any(map(self.is_held, urls))
+        age = sent.at - self.answered.get(robots, LONG_AGO)
+        return age <= 24 * 3600 + 0.001 or any(map(self.is_held, urls))
 
     def robots_redirect_is_followed(self, sent):
         """19: re-run the Location through the full gate; what R3 refuses is out of reach."""
@@ -2495,31 +2494,27 @@ class Judge:
         """9.3: A tool MUST NOT exceed one request per second per host."""
         host = host_in(sent.url)
         is_first = self.received[host] == 1 and host not in self.asked_for_page and sent.is_page
-        if host not in self.asked or is_first:  # README: behind the robots.txt of an unseen host
-            return None
-        return sent.at - self.asked[host] >= 1.0
+        is_kept = sent.at - self.asked.get(host, LONG_AGO) >= 1.0
+        return None if is_first else is_kept  # README: behind the robots.txt of an unseen host
 
     def crawl_delay_has_passed(self, sent):
         """9.1.5: the minimum seconds between requests to that host; README: of its targets."""
         host = host_in(sent.url)
         sites = f"http://{host}/", f"https://{host}/"
         delay = max(plain_delay(self.rules.get(robots_of_site(site), "")) for site in sites)
-        if not delay or host not in self.asked_for_page:
-            return None
-        return sent.at - self.asked_for_page[host] >= delay
+        return sent.at - self.asked_for_page.get(host, LONG_AGO) >= delay if delay else None
 
     def retry_after_has_passed(self, sent):
         """9.4: If Retry-After is present, wait at least that long; the key is the host (9.3)."""
-        return self.is_over(("Retry-After", sent.url), ("Retry-After", host_in(sent.url)))
+        return self.is_over(["Retry-After"], sent.url, host_in(sent.url))
 
     def backoff_has_passed(self, sent):
         """9.4: MUST NOT retry faster than the schedule; `attempt` counts on at each redirect."""
-        host = host_in(sent.url)
-        return self.is_over(("schedule", sent.url), ("schedule", host), ("silence", sent.owner))
+        return self.is_over(["schedule", "silence"], sent.url, host_in(sent.url), sent.owner)
 
     def hour_has_passed(self, sent):
         """7: behind the last retry: Abort, log + wait 1h."""
-        return self.is_over(("hour", host_in(sent.url)))
+        return self.is_over(["hour"], host_in(sent.url))
 
     def retries_are_bounded(self, sent):
         """9.4: MUST bound retries at DEFAULT_MAX_RETRIES (5), then give up for that target."""
@@ -2556,26 +2551,26 @@ class Judge:
 
     def hear_result(self, result):
         self.judge(self.of_results, result, f"{result.url}, {result.outcome}, {result.gate}")
+        self.given[result.url].append(result)
+        self.told.update(one[2:] for one in result.requests)
         self.troubles.pop(result.url, None)
         self.holds.pop(("silence", result.url), None)
         if self.fetches.pop(result.url, None):
             pages = [request for request in result.requests if request.kind == "target"]
             self.results[result.url] = result._replace(requests=pages)
 
-    def end(self, results):
-        told = Counter(one[2:] for result in results for one in result.requests)
-        if told != Counter((sent.method, sent.url, sent.status) for sent in self.log):
+    def end(self):
+        if self.told != Counter((sent.method, sent.url, sent.status) for sent in self.log):
             self.faults.append("the results do not tell of every request")
 
     def status_fits_outcome(self, result):
         """9.4, 10.2: MUST NOT treat a 429/503 as success; 304 is "no new data"."""
-        statuses = [sent.status for sent in self.fetches[result.url]]
-        wanted = {"fetched": [200], "unchanged": [304]}.get(result.outcome)
         if result.outcome in ("deferred", "denied", "skipped"):
             return None
-        status = statuses[-1] if statuses else "no request"
-        is_success = status in (wanted or [200, 304])
-        return result.status == status and is_success == (wanted is not None)
+        wanted = {"fetched": 200, "unchanged": 304}.get(result.outcome)
+        latest = [sent.status for sent in self.fetches[result.url][-1:]]
+        fits = latest == [wanted] if wanted else result.status not in (200, 304)
+        return latest == [result.status] and fits
 
     def requests_are_reported(self, result):
         """9.3, 9.4: every request for a target counts."""
@@ -2593,9 +2588,8 @@ class Judge:
 
     def blocklist_denial_is_right(self, result):
         """9.2: it blocks example.com and www.example.com, not notexample.com."""
-        if (result.outcome, result.gate) != ("denied", "R3"):
-            return None
-        return self.is_listed(result.url) or self.is_listed(result.final_url)
+        is_said = (result.outcome, result.gate) == ("denied", "R3")
+        return any(map(self.is_listed, (result.url, result.final_url))) if is_said else None
 
     def robots_denial_is_right(self, result):
         """9.1.1: 404 is no rules; one out of reach MUST NOT be a disallow for ever."""
@@ -2735,9 +2729,8 @@ class RandomWeb(NamedTuple):
         return web
 
     def days(self, count, urls, seed):
-        """What each URL gave on each day, by runs of new processes, and the judge of them."""
+        """The judge of so many days, on each of which a new process runs once or twice."""
         dice = random.Random(seed)
-        given = {url: [] for url in urls}
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             world = World(Path(folder, "cache"))
             judge = Judge(world, urls, 0.8 * self.every, self.roll)
@@ -2747,17 +2740,14 @@ class RandomWeb(NamedTuple):
                 if day == self.day_ahead:
                     world.at += 40.4 * DAY
                 judge.begin()
-                results = []
                 with world.bot(transport=judge, warn=lambda line: None, **self.options) as bot:
                     for _ in range(dice.choice([1, 1, 1, 2])):
                         for result in bot.run(urls, min_age=judge.min_age):
                             judge.hear_result(result)
-                            given[result.url].append(result)
-                            results.append(result)
-                judge.end(results)
+                judge.end()
                 if day == self.day_ahead:
                     world.at = at
-        return given, judge
+        return judge
 
     def leads_to_a_page(self, url):
         found = self.web.get(url)
@@ -2772,13 +2762,13 @@ def judged(seed, count=30):
     It starves where it was fetched on one day of thirty at most, and on every third were it alone.
     """
     web = RandomWeb.of(seed)
-    given, judge = web.days(count, web.urls, seed)
+    judge = web.days(count, web.urls, seed)
     for url in () if web.is_troubled else filter(web.leads_to_a_page, web.urls):
-        if sum(result.ok for result in given[url]) <= count // 30:
-            alone, _ = web.days(count, [url], seed)
-            fetched = sum(result.ok for result in alone[url])
+        if sum(result.ok for result in judge.given[url]) <= count // 30:
+            alone = web.days(count, [url], seed)
+            fetched = sum(result.ok for result in alone.given[url])
             if fetched >= max(3, count // 3):
-                judge.faults.append(f"{url} starves, {fetched} alone: {given[url][-1].reason}")
+                judge.faults.append(f"{url} starves, {fetched} alone")
     return judge.faults, judge.said
 
 
