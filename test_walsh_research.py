@@ -2355,8 +2355,6 @@ class Judge:
             if is_kept is False:
                 self.faults.append(f"{what}: {clause.__doc__}")
 
-    # What it learns from an answer.
-
     def hear(self, sent, answered):
         now, status, owner, headers = self.world.at, answered.status, sent.owner, dict(answered[1])
         self.answered[owner] = now
@@ -2423,8 +2421,6 @@ class Judge:
         elif status != 304:
             return
         del self.lost_since[owner]
-
-    # What it knows.
 
     def is_listed(self, url):
         return f".{host_in(url)}".endswith(self.names)
@@ -2640,14 +2636,10 @@ def busy_at_random(dice):
     return Answer(dice.choice([429, 503]), [("retry-after", wait) for wait in dice.choice(waits)])
 
 
-def cached(text, etag):
-    """An answer to a request: the text, or 304 where it is known by its validator."""
-
-    def answered(request):
-        is_known = request.headers.get("If-None-Match") == etag
-        return answer("" if is_known else text, 304 if is_known else 200, etag=etag)
-
-    return answered
+def cached(text, etag, request):
+    """The text, or 304 where it is known by its validator."""
+    is_known = request.headers.get("If-None-Match") == etag
+    return answer("" if is_known else text, 304 if is_known else 200, etag=etag)
 
 
 class RandomWeb:
@@ -2666,20 +2658,17 @@ class RandomWeb:
         self.web = {}  # a text has validators, which change
         self.urls, self.good = [], []  # what is asked for; what of it leads to a page each day
         for host, scheme in itertools.product(self.hosts, ("http", "https")):
-            self.add_robots(dice, host, scheme)
+            delay = dice.choice([None, None, None, 5, 100, 250, 600, 600, 2000, 40000])
+            text = dice.choice(ROBOTS_SHAPES).format(f"Crawl-delay: {delay}\n" if delay else "")
+            robots = f"{scheme}://{host}/robots.txt"
+            if dice.random() < 0.3:
+                there = f"https://{dice.choice(self.hosts)}/robots-of-{scheme}-{host}"
+                self.web[robots], robots = moved(there), there
+            self.web[robots] = text
         if self.options["robots2"]:
             self.web["https://h0.test/robots2.txt"] = "User-agent: *\nread: ask\nannounce: yes\n"
         for _ in range(dice.randint(3, 9)):
             self.add_target(dice)
-
-    def add_robots(self, dice, host, scheme):
-        delay = dice.choice([None, None, None, 5, 100, 250, 600, 600, 2000, 40000])
-        text = dice.choice(ROBOTS_SHAPES).format(f"Crawl-delay: {delay}\n" if delay else "")
-        robots = f"{scheme}://{host}/robots.txt"
-        if dice.random() < 0.3:
-            there = f"https://{dice.choice(self.hosts)}/robots-of-{scheme}-{host}"
-            self.web[robots], robots = moved(there), there
-        self.web[robots] = text
 
     def add_target(self, dice):
         def page():
@@ -2708,14 +2697,14 @@ class RandomWeb:
         listed = blocklist(*names, refresh=dice.choice(["PT5M", "PT1H", "PT6H"]))
         web = {BLOCKLIST_URL: listed if self.is_troubled else blocklist(), **self.web}
         for url, page in web.items():
-            troubles = [busy_at_random(dice), busy_at_random(dice), 404, 410, 500]
-            troubles += [wr.TransportError("reset"), "<p>no", moved(f"{url}-gone")]
+            troubles = [busy_at_random(dice), busy_at_random(dice), 404, 410, 500, "<p>no"]
+            troubles += [wr.TransportError("reset"), moved(f"{url}-gone")]
             troubles.append(blocklist(contract="walsh-research-blocklist/v2"))
             luck = 0.25 if url == BLOCKLIST_URL or "robots" in url else 0.1
             if self.is_troubled and dice.random() < luck:
                 page = dice.choice(troubles)
             if isinstance(page, str):
-                page = cached(page, f'"{url} {day // 3}"')
+                page = functools.partial(cached, page, f'"{url} {day // 3}"')
             web[url] = list(page) if type(page) is list else page
         return web
 
