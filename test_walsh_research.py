@@ -42,6 +42,7 @@ import sys
 import tempfile
 import threading
 import time
+import timeit
 import tracemalloc
 import types
 import typing
@@ -75,6 +76,36 @@ BLOCKLIST_URL = ORIGIN + LIST_PATH
 SCHEMA_URL = ORIGIN + "/.well-known/walsh-research/blocklist.schema.json"
 LONG_AGO = -math.inf
 REDIRECTS = (301, 302, 303, 307, 308)
+A, B = "https://a.test/", "https://b.test/"
+ROBOTS = A + "robots.txt"
+slow = "User-agent: *\nCrawl-delay: {}\n".format
+SLOW = slow(600)
+NOTES = {"content_type": "text/markdown"}
+RULES = "User-agent: *\nDisallow: /private\n"
+README = (MODULE.parent / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", README)
+PAGES = ["/t0", "/t1", "/t2", "/t3"]
+AS_COMMAND = ["-m", MODULE.stem]  # a module is compiled once, a script each time
+CAPTURED = {"capture_output": True, "encoding": "utf-8", "timeout": 60}
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+CHECKLIST = "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13".split()
+INDEX_PATH = "/.well-known/walsh-research/test-fixtures.json"
+PLACES = {
+    "robots": "/robots.txt",
+    "index": INDEX_PATH,
+    "page": "/bot/",
+    "blocklist": LIST_PATH,
+    "allow": "/research/bots/dogfood-allow",
+    "walsh_only": "/research/bots/dogfood-walsh-only",
+    "external": "/allowed",
+}
+SOURCE = MODULE.read_text("utf-8")
+BANNERS = [
+    (SOURCE.count("\n", 0, found.start()) + 1, int(found[1]), found[2])
+    for found in re.finditer(r"(?m)^# === (\d+)\. ([A-Z0-9]+(?:[ -][A-Z]+)*)", SOURCE)
+]
+PROSE = re.sub(r"(?ms)^```.*?^```$", "", README)
+INLINE = re.findall(r"`([^`\n]+)`", PROSE)  # commands and names
 
 
 # === 1. THE WORLD ============================================================
@@ -115,6 +146,8 @@ def blocklist(*domains, **fields):
 
 
 def answer_of(page):
+    if isinstance(page, int):
+        return answer(status=page)
     return page if isinstance(page, Answer) else answer(page)
 
 
@@ -148,10 +181,8 @@ class World:
 
     def bot(self, **options):
         """The bot of a new process: it shares the cache folder with others, and no memory."""
-        options.setdefault("cache_dir", self.folder)
-        options.setdefault("transport", self)
-        options.setdefault("clock", Clock(self))
-        return wr.Bot(**options)
+        known = {"cache_dir": self.folder, "transport": self, "clock": Clock(self)}
+        return wr.Bot(**{**known, **options})
 
     def send(self, request):
         """The transport of every bot here."""
@@ -165,10 +196,7 @@ class World:
             found = found(request)
         if isinstance(found, BaseException):
             raise found
-        if isinstance(found, int):
-            found = answer(status=found)
-        if isinstance(found, (str, bytes)):
-            found = answer(found)
+        found = answer_of(found)
         self.at += found.seconds
         cut = len(found.body) > request.max_bytes
         return found._replace(body=found.body[: request.max_bytes], truncated=cut)
@@ -198,19 +226,13 @@ def gaps(times):
 
 def seconds_of(work, size, rounds=2):
     """The CPU seconds that `work(size)` takes, the least of some rounds."""
-    taken = []
-    for _ in range(rounds):
-        started = time.thread_time()
-        work(size)
-        taken.append(time.thread_time() - started)
-    return min(taken)
+    return min(timeit.repeat(lambda: work(size), timer=time.thread_time, repeat=rounds, number=1))
 
 
 def grows_linearly(work, small, large, factor, floor):
-    """Whether the large input, four times the small one, takes less than `factor` times as long.
+    """Whether an input four times as large takes less than `factor` times as long.
 
-    Quadratic work takes sixteen times as long at every attempt; on a busy machine one measurement
-    of linear work may be far off, so up to five are taken.
+    Quadratic work takes sixteen times as long at each attempt; a busy machine spoils a few.
     """
     return any(
         seconds_of(work, large, 3) < factor * max(seconds_of(work, small, 3), floor)
@@ -304,10 +326,7 @@ class AnHourAgo(Clock):
 
 
 def read_policies(folder, *publishers):
-    """Fill a cache folder with the list of the first publisher and the robots.txt of each.
-
-    They are an hour old. A process with that folder requests its targets alone.
-    """
+    """Fill a folder with the first one's list and the robots.txt of each, all an hour old."""
     options = {"origin": publishers[0].origin, "allow_private": True, "clock": AnHourAgo()}
     with wr.Bot(folder, **options) as bot:
         for each in publishers:
@@ -336,9 +355,6 @@ def call(*arguments, stdin=""):
     return Output(code, out.getvalue(), err.getvalue())
 
 
-AS_COMMAND = ["-m", MODULE.stem]  # a module is compiled once, a script each time
-
-
 def patched(patch):
     """The arguments of a Python that runs the command on a module that `patch` has changed."""
     return ["-c", f"import sys, walsh_research as wr\n{patch}\nsys.exit(wr.main(sys.argv[1:]))"]
@@ -350,10 +366,6 @@ def environment_of(**more):
     known.pop("PYTHONDONTWRITEBYTECODE", None)
     more.setdefault("PYTHONPATH", MODULE.parent)
     return {**known, **{name: str(value) for name, value in more.items()}}
-
-
-CAPTURED = {"capture_output": True, "encoding": "utf-8", "timeout": 60}
-PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
 @pytest.fixture
@@ -380,28 +392,14 @@ def command(*arguments, **environment):
 
 
 def none_where_refused(function, *arguments):
-    try:
+    with suppress(ValueError):
         return function(*arguments)
-    except ValueError:
-        return None
 
 
 def is_valid(instance, schema):
-    try:
+    with suppress(wr.SchemaViolation):
         return wr.validate(instance, schema) is None
-    except wr.SchemaViolation:
-        return False
-
-
-A, B = "https://a.test/", "https://b.test/"
-ROBOTS = A + "robots.txt"
-
-
-def slow(seconds):
-    return f"User-agent: *\nCrawl-delay: {seconds}\n"
-
-
-SLOW = slow(600)
+    return False
 
 
 def outcomes(results):
@@ -433,12 +431,6 @@ def traced(call, *arguments):
 
 def peak_bytes(call, *arguments):
     return traced(call, *arguments)[2]
-
-
-NOTES = {"content_type": "text/markdown"}
-RULES = "User-agent: *\nDisallow: /private\n"
-README = (MODULE.parent / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", README)
 
 
 def block(language, part=""):
@@ -476,10 +468,7 @@ def site(world, robots=RULES, host="a.test", **pages):
 
 
 class Client:
-    """An MCP server in a process of its own; no message is waited for longer than 20 s.
-
-    `patch` is code that changes the module first; by default it sets a pace of 0.1 s.
-    """
+    """An MCP server in a process of its own, on a module that `patch` has changed."""
 
     def __init__(self, *options, patch="wr.MIN_REQUEST_INTERVAL = 0.1"):
         words = ["-W", "error", *patched(patch), "--mcp", "--allow-private", *map(str, options)]
@@ -554,8 +543,6 @@ if __name__ == "__main__":
     show("end", bot.requests, bot.blocklist_was_missed, len(multiprocessing.active_children()))
 """.replace("PACE_SECONDS", str(PACE_SECONDS))
 
-PAGES = ["/t0", "/t1", "/t2", "/t3"]
-
 
 @pytest.fixture
 def hosts():
@@ -570,10 +557,7 @@ def hosts():
 
 @pytest.fixture
 def start(hosts, tmp_path):
-    """start(what, jobs, urls) -> that program as a process, ended with the test.
-
-    It has the policies of all hosts, unless it is the first on its folder.
-    """
+    """start(what, jobs, urls) -> that program as a process; it has the policies of all hosts."""
     script = tmp_path / "program.py"
     script.write_text(SCRIPT)
     environment = environment_of(TMPDIR=tmp_path)
@@ -613,9 +597,7 @@ def client(publisher, tmp_path):
 
 
 def transport(**options):
-    options.setdefault("allow_private", True)
-    options.setdefault("proxies", {})
-    return wr.HttpTransport(**options)
+    return wr.HttpTransport(**{"allow_private": True, "proxies": {}, **options})
 
 
 def send(url, by=None, method="GET", headers=None, timeout=10.0, max_bytes=10**6, **hooks):
@@ -625,10 +607,7 @@ def send(url, by=None, method="GET", headers=None, timeout=10.0, max_bytes=10**6
 
 
 def trouble(url, by=None, departed=lambda: None, **options):
-    """The TransportError of an exchange. Its reason is one line, and names the stage.
-
-    A request that was never written has not departed, and one whose answer was awaited has.
-    """
+    """The TransportError of an exchange; it departed where it was written, and only there."""
     calls = []
     with pytest.raises(wr.TransportError) as caught:
         send(url, by, departed=lambda: calls.append(departed()), **options)
@@ -697,29 +676,6 @@ def here(publisher, tmp_path):
     """The options with which the command sees the publisher, whose policies it has read."""
     read_policies(tmp_path / "cache", publisher)
     return ["--allow-private", "--origin", publisher.origin, "--cache-dir", tmp_path / "cache"]
-
-
-CHECKLIST = "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13".split()
-INDEX_PATH = "/.well-known/walsh-research/test-fixtures.json"
-
-PLACES = {
-    "robots": "/robots.txt",
-    "index": INDEX_PATH,
-    "page": "/bot/",
-    "blocklist": LIST_PATH,
-    "allow": "/research/bots/dogfood-allow",
-    "walsh_only": "/research/bots/dogfood-walsh-only",
-    "external": "/allowed",
-}
-
-
-SOURCE = MODULE.read_text("utf-8")
-BANNERS = [
-    (SOURCE.count("\n", 0, found.start()) + 1, int(found[1]), found[2])
-    for found in re.finditer(r"(?m)^# === (\d+)\. ([A-Z0-9]+(?:[ -][A-Z]+)*)", SOURCE)
-]
-PROSE = re.sub(r"(?ms)^```.*?^```$", "", README)
-INLINE = re.findall(r"`([^`\n]+)`", PROSE)  # commands and names
 
 
 def inline(part):
