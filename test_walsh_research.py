@@ -85,6 +85,7 @@ RULES = "User-agent: *\nDisallow: /private\n"
 README = (MODULE.parent / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", README)
 PAGES = ["/t0", "/t1", "/t2", "/t3"]
+PACE_SECONDS = 0.15  # of many processes
 AS_COMMAND = ["-m", MODULE.stem]  # a module is compiled once, a script each time
 CAPTURED = {"capture_output": True, "encoding": "utf-8", "timeout": 60}
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -106,6 +107,10 @@ BANNERS = [
 ]
 PROSE = re.sub(r"(?ms)^```.*?^```$", "", README)
 INLINE = re.findall(r"`([^`\n]+)`", PROSE)  # commands and names
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # or any temporary folder
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as under nohup; processes inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # === 1. THE WORLD ============================================================
@@ -169,11 +174,9 @@ class World:
     """
 
     def __init__(self, folder=None):
-        self.at = NOW
-        self.folder = folder
+        self.at, self.folder, self.sleeps = NOW, folder, 0
         self.web: dict[str, Any] = {BLOCKLIST_URL: blocklist()}
         self.hits: list[Hit] = []
-        self.sleeps = 0
 
     def bot(self, **options):
         """The bot of a new process: it shares the cache folder with others, and no memory."""
@@ -248,8 +251,6 @@ def raising(error):
 no_thread = raising(RuntimeError("can't start new thread"))  # as in WebAssembly, or by `ulimit -u`
 disk_full = raising(OSError(errno.ENOSPC, "No space left on device"))
 
-IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # or any temporary folder
-
 
 @pytest.fixture
 def world(monkeypatch):
@@ -277,10 +278,6 @@ class Clock:
         self.world.at += seconds
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as under nohup; processes inherit it
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 @pytest.fixture
 def publisher():
     """The loopback publisher; a bot of `allow_private=True, origin=publisher.origin` sees it."""
@@ -291,14 +288,11 @@ def publisher():
 @contextmanager
 def time_limit(seconds):
     """A test that takes longer fails, where there is SIGALRM."""
-
-    def give_up(*signal_and_frame):
-        pytest.fail(f"it hung for {seconds:g} s")  # no Exception, which a bot would survive
-
     if not hasattr(signal, "SIGALRM"):
         yield
         return
-    before = signal.signal(signal.SIGALRM, give_up)
+    hung = pytest.fail.Exception(f"it hung for {seconds:g} s")  # which no bot survives
+    before = signal.signal(signal.SIGALRM, raising(hung))
     signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
     try:
         yield
@@ -406,12 +400,9 @@ def given_rows(names, *cases):
 
 def traced(call, *arguments):
     """The result of a call (None: a ValueError), the bytes that it holds, and the most it held."""
-    found = None
     tracemalloc.start()
     try:
-        with suppress(ValueError):
-            found = call(*arguments)
-        return found, *tracemalloc.get_traced_memory()
+        return none_where_refused(call, *arguments), *tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
@@ -491,8 +482,6 @@ class Client:
 
 
 # A program as its users write it, but for its pace. What it does is its first word.
-PACE_SECONDS = 0.15
-
 SCRIPT = """
 import multiprocessing, os, sys, threading, time
 import walsh_research as wr
@@ -535,9 +524,8 @@ def hosts():
     """Four publishers with four small pages each; the first one publishes the blocklist."""
     with ExitStack() as stack:
         found = [stack.enter_context(wr.Sandbox(crawl_delay=0)) for _ in range(4)]
-        for host in found:
-            for page in PAGES:
-                host.set_answer(page, "page", headers={"Content-Type": "text/plain"})
+        for host, page in itertools.product(found, PAGES):
+            host.set_answer(page, "page", headers={"Content-Type": "text/plain"})
         yield found
 
 
@@ -546,19 +534,16 @@ def start(hosts, tmp_path):
     """start(what, jobs, urls) -> that program as a process; it has the policies of all hosts."""
     script = tmp_path / "program.py"
     script.write_text(SCRIPT)
-    environment = environment_of(TMPDIR=tmp_path)
+    options = {"encoding": "utf-8", "env": environment_of(TMPDIR=tmp_path), **PIPES}
     processes = []
 
     def start_one(what, jobs, urls, folder=tmp_path / "cache", is_first=False):
         if not is_first and folder is not None:
             read_policies(folder, *hosts)
-        words = [what, hosts[0].origin, folder or "", jobs, *urls]
-        process = subprocess.Popen(
-            [sys.executable, "-W", "error", str(script), *map(str, words)],
-            **{"encoding": "utf-8", "env": environment, "start_new_session": True, **PIPES},
-        )
-        processes.append(process)
-        return process
+        words = ["-W", "error", script, what, hosts[0].origin, folder or "", jobs, *urls]
+        command = [sys.executable, *map(str, words)]
+        processes.append(subprocess.Popen(command, start_new_session=True, **options))
+        return processes[-1]
 
     yield start_one
     for process in processes:
@@ -2238,7 +2223,8 @@ class Judge:
         self.rules, self.lost_since, self.ways = {}, {}, {}  # by robots.txt
         self.validators = {}  # by owner: the URL that gave them, and the headers to send back
         self.fetches, self.troubles = defaultdict(list), Counter()  # by target: of this visit
-        self.results, self.given = {}, defaultdict(list)  # by target: the latest of a request, all
+        self.results = {}  # by target: when it was requested last, and may be requested again
+        self.given = defaultdict(list)  # by target: all its results
         self.log, self.told = [], Counter()  # of this process: what was sent, and what it tells
 
     def begin(self):
@@ -2463,11 +2449,10 @@ class Judge:
 
     def floor_has_passed(self, sent):
         """10.3: SHOULD NOT re-fetch a source sooner absent a specific reason: a time it gave."""
-        known = self.results.get(sent.owner)
-        if self.fetches[sent.owner] or known is None:
+        if self.fetches[sent.owner] or sent.owner not in self.results:
             return None
-        asked_at = known.requests[-1].at
-        return sent.at - asked_at >= self.min_age or asked_at < (known.retry_at or 0) <= sent.at
+        asked_at, retry_at = self.results[sent.owner]
+        return sent.at - asked_at >= self.min_age or asked_at < retry_at <= sent.at
 
     of_requests = (user_agent_is_exact, requests_are_serial, target_is_declared)
     of_requests += (blocklist_is_current, host_is_not_listed, second_has_passed)
@@ -2485,9 +2470,8 @@ class Judge:
         self.told.update(one[2:] for one in result.requests)
         self.troubles.pop(result.url, None)
         self.holds.pop(("silence", result.url), None)
-        if self.fetches.pop(result.url, None):
-            pages = [request for request in result.requests if request.kind == "target"]
-            self.results[result.url] = result._replace(requests=pages)
+        for sent in self.fetches.pop(result.url, [])[-1:]:
+            self.results[result.url] = sent.at, result.retry_at or LONG_AGO
 
     def end(self):
         if self.told != Counter((sent.method, sent.url, sent.status) for sent in self.log):
@@ -2545,7 +2529,7 @@ class Judge:
         """10.3: a source is skipped where it was fetched within the floor."""
         if result.outcome != "skipped" or result.url not in self.results:
             return None
-        return self.world.at - self.results[result.url].requests[-1].at < self.min_age
+        return self.world.at - self.results[result.url][0] < self.min_age
 
     of_results = (status_fits_outcome, requests_are_reported, redirects_are_reported)
     of_results += (blocklist_denial_is_right, robots_denial_is_right, robots_deferral_is_right)
@@ -3431,6 +3415,7 @@ class TestR10:
 PLAIN = {"at": 1.5, "body": b"\x00\xff", "text": "\u00e9", "list": [1, None, True], "": {}}
 HELD = pickle.dumps(PLAIN)
 RENAMED = wr.entry_digest("robots", "y", HELD) + HELD
+OF_ANOTHER_KIND = wr.entry_digest("source", "x", HELD) + HELD
 POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes and no such signals")
 
 
@@ -3492,9 +3477,7 @@ class TestR11:
         assert len(disk.files("robots2")) == 7 and disk.lines == []
 
     @POSIX
-    def test_files_are_their_owners_alone_and_a_folder_that_others_can_write_is_not_used(
-        self, disk, monkeypatch
-    ):
+    def test_only_their_owner_may_read_files_and_write_the_folder(self, disk, monkeypatch):
         before = os.umask(0)
         disk.store(1)
         disk.cache().lock("x").release()
@@ -3516,6 +3499,7 @@ class TestR11:
         ("torn", lambda file: file.write_bytes(file.read_bytes()[:-1])),
         ("a bare pickle", lambda file: file.write_bytes(HELD)),
         ("of another name", lambda file: file.write_bytes(RENAMED)),
+        ("of another kind", lambda file: file.write_bytes(OF_ANOTHER_KIND)),
         ("no pickle", b""),
         ("a call", b"\x80\x04\x8c\x02os\x8c\x05mkdir\x93\x8c\x04mark\x85R."),
         ("an endless length", b"\x80\x04\x8e" + b"\xff" * 8 + b"."),
@@ -3525,9 +3509,7 @@ class TestR11:
         ("a link", lambda file: (file.rename(f"{file}.old"), file.symlink_to(f"{file}.old"))),
         ("a pipe", lambda file: (file.unlink(), os.mkfifo(file, 0o600))),
     )
-    def test_a_spoilt_file_is_a_miss_with_a_warning_and_runs_no_code(
-        self, disk, spoil, monkeypatch
-    ):
+    def test_a_spoilt_file_is_a_warning_and_runs_no_code(self, disk, spoil, monkeypatch):
         disk.store(PLAIN)
         [file] = disk.files()
         if callable(spoil):
@@ -3564,9 +3546,7 @@ class TestR11:
         assert line.isprintable() and "kept for this run" in line
 
     @given("code", errno.EROFS, errno.EACCES)
-    @pytest.mark.parametrize(
-        "call", "open mkdir stat lstat fsync replace rename unlink utime scandir".split()
-    )
+    @given("call", *"open mkdir stat lstat fsync replace rename unlink utime scandir".split())
     def test_a_failing_system_call_costs_the_cache_not_the_run(self, disk, monkeypatch, call, code):
         disk.store(1)
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
@@ -3689,9 +3669,7 @@ class TestR11:
         ("blocklist", 5000, True),
         ("schema", -5000, True),
     )
-    def test_old_entries_are_swept_by_kind_but_not_by_one_run_in_the_future(
-        self, disk, kind, days, stays
-    ):
+    def test_old_entries_are_swept_but_by_no_run_in_the_future(self, disk, kind, days, stays):
         disk.sweep(later=0)
         disk.store(PLAIN, kind)
         disk.sweep(later=days)
