@@ -5998,6 +5998,18 @@ class TestMcp:
             assert one.end() == ([], 0, "")
             assert paths_of(host) == ["/robots.txt", "/hang", "/n"]
 
+    def test_a_call_that_is_cancelled_between_two_requests_sends_no_more(self, client):
+        slowly = "import time\nblocks = wr.Blocklist.blocks\nwr.Blocklist.blocks = lambda self, "
+        slowly += "host: time.sleep(0.5 * ('localhost' in host)) or blocks(self, host)"
+        with text_host() as host:
+            one = client(patch=slowly)
+            one.send(fetch_call(1, host.url + "n"))
+            assert one.hear()["id"] == 1
+            one.send(fetch_call(2, f"http://localhost:{host.port}/n"))
+            time.sleep(0.2)
+            one.send(cancelled(2))
+            assert one.end() == ([], 0, "") and paths_of(host) == ["/robots.txt", "/n"]
+
     def test_R4_calls_that_wait_for_one_host_hold_up_no_call_for_another(self, client):
         with text_host(slow(15)) as host, text_host() as idle:
             one = client()
