@@ -5656,7 +5656,6 @@ WRONG = {  # name: (what a client sends, the code of the error, what its message
     "too deep": (b"[" * 100_000, -32700, "the line"),
     "a batch": (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', -32600, "object"),
     "id is null": (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, "id"),
-    "params": (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}', -32600, "params"),
     "method": (request("method", "resources/list", _meta=ENVELOPE), -32601, "tools/call"),
     "tool": (request("tool", "tools/call", name="grab", _meta=ENVELOPE), -32602, "may_fetch"),
     "no name": (request("no name", "tools/call", name=["fetch"]), -32602, "may_fetch"),
@@ -5708,9 +5707,11 @@ class TestMcp:
         wanted = {name: part.get("default", part.get("type")) for name, part in arguments.items()}
         assert wanted == dict(url="string", start_index=0, max_length=20000, html="metadata")
 
-    def test_a_long_page_is_read_in_slices_with_one_request(self, ask, world):
-        text = "wörd " * 9000
-        site(world, n=answer(text, **NOTES), busy=answer(status=503, retry_after=60))
+    @given("codec", "utf-8-sig", "gb18030", "utf-16")
+    def test_a_long_page_is_read_in_slices_of_characters_with_one_request(self, ask, world, codec):
+        text = "ab\u00e9\u4e2d\U0001f600" * 9000
+        page = answer(text.encode(codec), content_type=f"text/plain; charset={codec}")
+        site(world, n=page, busy=answer(status=503, retry_after=60))
         index, slices = 0, []
         while index is not None:
             answered = ask("fetch", A + "n", start_index=index)
@@ -5826,28 +5827,8 @@ class TestMcp:
         assert {name: denied[name] for name in decision} == {**decision, "reason": denied["reason"]}
         assert world.sleeps == 0 and not world.asked("/n") and not world.asked("private")
 
-    def test_a_name_that_cannot_be_looked_up_is_a_failure_that_our_block_names(self, world, names):
-        names["wal.sh"] = names["a.test"] = socket.gaierror(socket.EAI_AGAIN, "no answer")
-        answered = wr.call_tool("fetch", {"url": A}, world.bot(transport=transport()))
-        (block,) = answered["content"]
-        assert answered["isError"] and fields_of(answered)["outcome"] == "failed"
-        assert block["text"].startswith("Failed: robots.txt could not be asked for: name: ")
-
-    @pytest.mark.parametrize("codec", ["utf-8-sig", "gb18030", "utf-16"])
-    def test_slices_are_of_characters_whatever_the_charset(self, ask, world, codec):
-        text = "ab\u00e9\u4e2d\U0001f600" * 12_345
-        site(world, n=answer(text.encode(codec), content_type=f"text/plain; charset={codec}"))
-        parts = (0, 7), (16_383, 16_483), (61_720, 61_820), (1, 61_724), (61_725, 61_726)
-        for start, end in parts:
-            part = {"start_index": start, "max_length": end - start}
-            fields = fields_of(ask("fetch", A + "n", **part))
-            assert fields["text"] == text[start:end]
-            assert fields["next_index"] == (end if end < len(text) else None)
-        assert len(world.asked("/n")) == 1
-
     PLACES = {
-        "a rule": dict(robots=f"User-agent: *\nDisallow: /{EVIL}\nDisallow: /n"),
-        "a matching rule": dict(robots=f"User-agent: *\nDisallow: /*{EVIL}"),
+        "a rule": dict(robots=f"User-agent: *\nDisallow: /*{EVIL}"),
         "a title": dict(n=answer(f"# {EVIL}\n\n[{EVIL}](https://b.test/)\n", **NOTES)),
         "a directive": dict(n=answer(status=404, x_robots_tag=EVIL)),
         "a Location": dict(n=moved(f"gopher://{EVIL}/")),
@@ -5865,25 +5846,24 @@ class TestMcp:
         pages = dict(self.PLACES[place])
         robots = pages.pop("robots", "User-agent: *\nAllow: /\n")
         site(world, robots.replace("User-agent: *\n", "User-agent: *\n" + signal), **pages)
-        for path in ["n", "x" + EVIL] if "matching" in place else ["n"]:
-            url = f"https://a.test/{path}"
-            for name in ("fetch", "may_fetch", "discover"):
-                answered = ask(name, url)
-                assert EVIL not in said(answered)
-                text = json.dumps(answered).replace(json.dumps(url), "")
-                assert not signal or EVIL not in text
+        url = A + (EVIL if place == "a rule" else "n")
+        for name in ("fetch", "may_fetch", "discover"):
+            answered = ask(name, url)
+            assert EVIL not in said(answered)
+            text = json.dumps(answered).replace(json.dumps(url), "")
+            assert not signal or EVIL not in text
 
-    def test_no_word_of_an_earlier_redirect_stands_in_our_block(self, ask, world):
-        site(world, n=moved("https://obey.test/n"))
-        site(world, slow(600), host="obey.test")
-        ask("fetch", "https://obey.test/n")
-        assert said(ask("fetch", A + "n")).startswith("Deferred (R4). ")
-        world.at += 600
+    def test_a_name_without_an_address_is_told_unless_a_server_wrote_it(self, ask, world):
+        """In our block, that is; a redirect of an earlier call was written by a server, too."""
+        site(world, n=moved("https://obey.test/n", 301))
+        site(world, host="obey.test")
+        ask("fetch", A + "n")
         reason = "name: obey.test does not exist"
-        nameless = raising(wr.TransportError(reason, final=True))
-        bot = world.bot(transport=types.SimpleNamespace(send=nameless))
-        answered = wr.call_tool("fetch", {"url": A + "n"}, bot)
-        assert "obey" not in said(answered) and reason in answered["content"][1]["text"]
+        world.send = raising(wr.TransportError(reason, final=True))
+        redirected, asked = ask("fetch", A + "n"), ask("fetch", B)
+        assert "obey" not in said(redirected) and reason in redirected["content"][1]["text"]
+        assert said(asked) == f"Failed: robots.txt could not be asked for: {reason}."
+        assert asked["isError"] and len(asked["content"]) == 1
 
     @pytest.mark.parametrize("refusing", ["a.test", "b.test", "c.test"])
     def test_where_any_hop_says_ai_input_no_a_model_gets_nothing_of_it(self, ask, world, refusing):
@@ -5894,10 +5874,9 @@ class TestMcp:
         world.web[f"https://{refusing}/robots.txt"] = self.NO_AI
         answered = ask("fetch", A + "go")
         fields = fields_of(answered)
-        assert (fields["outcome"], fields["status"], answered["isError"]) == ("fetched", 200, False)
-        assert len(answered["content"]) == 1 and fields["sha256"] == ""
-        later, found = ask("fetch", A + "go", start_index=3), ask("discover", A + "go")
-        answers = answered, later, found
+        assert (fields["outcome"], fields["status"], fields["sha256"]) == ("fetched", 200, "")
+        assert len(answered["content"]) == 1 and not answered["isError"]
+        answers = answered, ask("fetch", A + "go", start_index=3), ask("discover", A + "go")
         assert EVIL not in json.dumps(answers)
         assert all("ai-input=no" in said(one) and "Found" not in said(one) for one in answers)
 
@@ -5920,9 +5899,8 @@ class TestMcp:
         assert json.loads(answered["content"][1]["text"]) == sources
         assert len(sources[0]["items"]) == 51 and sources[0]["items"][50] == {"left_out": 20}
 
-    @pytest.mark.parametrize("status", [404, 500])
-    def test_discover_of_a_page_that_offers_nothing_says_so(self, ask, world, status):
-        site(world, n=answer("", content_type="text/html"), **{"llms.txt": status})
+    def test_discover_of_a_page_that_offers_nothing_says_so(self, ask, world):
+        site(world, n=answer("", content_type="text/html"), **{"llms.txt": 500})
         answered = ask("discover", A + "n")
         assert said(answered).startswith("No feed") and not answered["isError"]
 
@@ -5931,10 +5909,8 @@ class TestMcp:
         ("fetch", {}, "want ['url']; fetch takes url, start_index, max_length, html."),
         ("fetch", "https://a.test/", "'https://a.test/', want 'object'"),
         ("fetch", {"url": "x", "selector": "p"}, "/selector: "),
-        ("fetch", {"url": "x", "start_index": -1}, "/start_index: minimum: -1, want 0"),
         ("fetch", {"url": "x", "max_length": 100_001}, "/max_length: maximum: 100001, want 100000"),
         ("fetch", {"url": "example.com"}, "; did you mean https://example.com."),
-        ("may_fetch", {"url": "example.com"}, "; did you mean https://example.com."),
         ("discover", {"url": "example.com"}, "; did you mean https://example.com."),
         ("may_fetch", {"url": "x", "bad\n" * 999: 1}, "/bad"),
         (["fetch"], {}, "want one of fetch, may_fetch, discover"),
@@ -6036,10 +6012,10 @@ class TestMcp:
             assert said(one.hear()["result"]).startswith("Denied by robots.txt")
             assert paths_of(host) == ["/robots.txt", "/robots.txt"]
 
-    def test_R4_a_wait_tells_its_progress_and_can_be_cancelled(self, client):
-        """What was sent keeps its place in the pace; a longer wait than 20 s is deferred."""
+    def test_R4_a_wait_tells_its_progress_until_it_is_cancelled(self, client):
+        """By the client, or after a grace behind the end of stdin. Over 20 s it is deferred."""
         with text_host(slow(15)) as host, text_host(slow(25)) as slower:
-            one = client(patch="wr.PROGRESS_SECONDS = 0.1")
+            one = client(patch="wr.PROGRESS_SECONDS = 0.1; wr.GRACE_SECONDS = 1.0")
             one.send(fetch_call(1, host.url + "a"), fetch_call(2, slower.url))
             assert {one.hear()["id"], one.hear()["id"]} == {1, 2}
             one.send(fetch_call(3, host.url + "b", {**ENVELOPE, "progressToken": "t"}))
@@ -6047,20 +6023,10 @@ class TestMcp:
             assert first["method"] == "notifications/progress" and "id" not in first
             assert first["params"]["progressToken"] == "t"
             assert 0 <= first["params"]["progress"] < second["params"]["progress"]
-            one.send(cancelled(3), fetch_call(4, slower.url))
-            reply = next(message for message in iter(one.hear, None) if "id" in message)
-            assert reply["id"] == 4 and said(reply["result"]).startswith("Deferred (R4). ")
-            assert one.end() == ([], 0, "")
-            assert paths_of(host) == ["/robots.txt", "/a"]
-
-    def test_after_the_end_of_stdin_calls_have_a_grace_and_are_then_cancelled(self, client):
-        with text_host(slow(15)) as host, text_host() as idle:
-            one = client(patch="wr.GRACE_SECONDS = 1.0")
-            one.send(fetch_call(1, host.url + "a"))
-            assert one.hear()["id"] == 1
-            one.send(fetch_call(2, host.url + "b"), fetch_call(3, idle.url))
-            rest, code, errors = one.end()
-            assert ([reply["id"] for reply in rest], code, errors) == ([3], 0, "")
+            one.send(cancelled(3), fetch_call(4, slower.url), fetch_call(5, host.url + "c"))
+            (*_, reply), code, errors = one.end()
+            assert (reply["id"], code, errors) == (4, 0, "")
+            assert said(reply["result"]).startswith("Deferred (R4). ")
             assert paths_of(host) == ["/robots.txt", "/a"]
 
     def test_what_ran_into_its_timeout_is_not_tried_again(self, client):
