@@ -6175,12 +6175,9 @@ class Player(socketserver.ThreadingTCPServer):
         connection.sendall(script)
         return not self.closes
 
-    def lines(self):
-        """The request lines, in a list for each connection that asked for something."""
-        return [[head.split("\r\n")[0] for head in asked] for asked in self.asked if asked]
-
     def paths(self):
-        return [[line.split()[1] for line in lines] for lines in self.lines()]
+        """What was asked for, in a list for each connection that asked for something."""
+        return [[head.split()[1] for head in asked] for asked in self.asked if asked]
 
 
 def says_hello(url, by=None):
@@ -6192,13 +6189,6 @@ def refusals(url, by):
     with pytest.raises(wr.TransportError) as caught:
         by.resolve(url, 10.0)
     return [caught.value, trouble(url, by)]
-
-
-def hasty_bot(player, **options):
-    """A bot of a raw server, whose pauses take no time."""
-    options = {"origin": player.url[:-1], "allow_private": True, "max_wait": 60, **options}
-    options.setdefault("transport", transport())
-    return wr.Bot(None, clock=wr.VirtualClock(NOW), warn=print, **options)
 
 
 HEL, LO = gzip.compress(b"hel"), gzip.compress(b"lo")
@@ -6296,12 +6286,6 @@ FORK = """if True:
 """
 
 CREDENTIALS = "Proxy-Authorization: Basic dXMgZXI6cEBzcw=="
-BAD_PROXIES = [
-    "socks5://user:secret@127.0.0.1:1", "https://user:secret@127.0.0.1:1", "http://user:secret@",
-    "http://user:secret@127.0.0.1:port", "http://user:secret@127.0.0.1:99999", " ",
-    "http://user:sec/ret@127.0.0.1:1", "user:sec?ret@127.0.0.1:1", "http://127.0.0.1:1/path",
-]  # fmt: skip
-
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone has this")
 
@@ -6401,23 +6385,6 @@ class TestTransport:
         lines = [f"GET {path} HTTP/1.1", host, "Connection: keep-alive", "Accept-Encoding: gzip"]
         assert player.asked[0][0].split("\r\n") == [*lines, "X-Y: z", "", ""]
 
-    def test_no_header_begins_another(self):
-        left = []
-        with Player() as player:
-            error = trouble(player.url, headers={"X": "a\nB: c"}, departed=lambda: left.append(1))
-        assert error.final and player.lines() == left == []
-
-    def test_departed_is_called_once_when_the_request_has_left(self):
-        def script(connection, player):
-            while not calls and not player.is_over.wait(0.01):
-                pass
-            connection.sendall(HELLO)
-
-        calls = []
-        with Player(script) as player:
-            send(player.url, departed=lambda: calls.append(player.has_asked.wait(5)))
-        assert calls == [True]
-
     def test_a_request_that_broke_off_while_it_was_written_has_left(self, monkeypatch):
         calls, broken = [], raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))
         for name in ("send", "sendall"):
@@ -6498,22 +6465,6 @@ class TestTransport:
             names["many.test"] = ["::1", "127.0.0.2", "127.0.0.3", "127.0.0.1"]
             assert send(f"http://many.test:{player.port}/", timeout=0.6).body == b"hello"
 
-    @given("has_threads", True, False)
-    def test_a_thread_loads_certificates_for_all_connections(self, tls, monkeypatch, has_threads):
-        make, by = ssl.create_default_context, []
-
-        def noted():
-            by.append(threading.current_thread() is threading.main_thread())
-            return make()
-
-        monkeypatch.setattr(ssl, "create_default_context", noted)
-        if not has_threads:
-            monkeypatch.setattr(wr._thread, "start_new_thread", no_thread)
-        door = transport()
-        with Player(tls=tls, closes=True) as player:
-            assert says_hello(player.url, door) and says_hello(player.url, door)
-        assert by == [not has_threads]
-
     def test_a_certificate_for_another_name_or_of_a_stranger_is_final(
         self, tls, names, monkeypatch
     ):
@@ -6523,20 +6474,17 @@ class TestTransport:
             monkeypatch.delenv("SSL_CERT_FILE")
             unknown = trouble(player.url)
         assert wrong.final and wrong.reason.startswith("TLS: ") and "mismatch" in wrong.reason
-        assert unknown.final and "SSL_CERT_FILE" in unknown.reason and player.lines() == []
+        assert unknown.final and "SSL_CERT_FILE" in unknown.reason and player.paths() == []
 
-    @given("says_goodbye", True, False)
-    def test_a_bare_end_of_TLS_is_no_end_of_a_body(self, says_goodbye, tls):
-        def script(connection, player):
+    def test_a_bare_end_of_TLS_is_no_end_of_a_body(self, tls):
+        def say_goodbye(connection, player):
             connection.sendall(OK + b"\r\nhello")
-            if says_goodbye:
-                connection.unwrap()
+            connection.unwrap()
 
-        with Player(script, tls=tls) as player:
-            if says_goodbye:
-                assert says_hello(player.url)
-            else:
-                assert trouble(player.url).reason.startswith("body: ")
+        with Player(OK + b"\r\nhello", tls=tls, closes=True) as player:
+            assert trouble(player.url).reason.startswith("body: ")
+            player.script = say_goodbye
+            assert says_hello(player.url)
 
     def test_http_goes_through_a_proxy_in_absolute_form(self, names):
         with Player() as proxy:
@@ -6555,8 +6503,7 @@ class TestTransport:
                 while player.answer(secured, player.asked[0]):
                     pass
 
-        left, named = [], []
-        tls.sni_callback = lambda connection, name, context: named.append(name)
+        left = []
         with Player() as proxy, wr.CONNECTION.call():
             proxy.scripts["door.test:443"] = script
             setting = f"us%20er:p%40ss@127.0.0.1:{proxy.port}"
@@ -6567,7 +6514,7 @@ class TestTransport:
         assert proxy.paths() == [["door.test:443", "/s", "/s"]] and left == [1, 1]
         connect, request, _ = proxy.asked[0]
         assert {f"User-Agent: {wr.USER_AGENT}", CREDENTIALS} < set(connect.split("\r\n"))  # R1
-        assert "Proxy" not in request and named == ["door.test"]
+        assert "Proxy" not in request
 
     @given(
         "said, wanted, is_final",
@@ -6590,8 +6537,9 @@ class TestTransport:
         with Player() as proxy:
             proxy.scripts["http://door.test/robots.txt"] = page
             door = transport(proxies={"http": f"127.0.0.1:{proxy.port}"})
-            with hasty_bot(proxy, origin="http://list.test", transport=door) as bot:
-                result = bot.fetch("http://door.test/page")
+            options = {"origin": "http://list.test", "clock": wr.VirtualClock(NOW)}
+            bot = wr.Bot(None, allow_private=True, transport=door, **options)
+            result = bot.fetch("http://door.test/page")
         assert result.outcome == outcome and ("wants other" in result.reason) is not result.ok
         assert any(sent.kind == "robots" for sent in result.requests) is result.ok
 
@@ -6601,14 +6549,14 @@ class TestTransport:
         error = trouble("http://door.test/", transport(proxies={"http": f"127.0.0.1:{port}"}))
         assert error.final and error.reason.startswith(f"proxy 127.0.0.1:{port}: connect: ")
 
-    @given("value", *BAD_PROXIES)
+    @given("value", "socks5://u:secret@127.0.0.1:1", "u:sec/ret@127.0.0.1:1", "u:secret@[::", " ")
     def test_a_bad_proxy_is_never_a_direct_connection(self, value, environment):
         environment.setenv("ALL_PROXY", value)
         with Player() as player:
             for error in refusals(player.url, transport(proxies=None)):
                 assert error.final and not error.refused and "all_proxy" in error.reason
                 assert "want http://" in error.reason and "sec" not in error.reason
-        assert player.lines() == []
+        assert player.paths() == []
 
     @given(
         "variables, is_proxied",
@@ -6624,7 +6572,7 @@ class TestTransport:
             for name, value in variables.items():
                 environment.setenv(name, value.replace("P", f"http://127.0.0.1:{proxy.port}"))
             assert says_hello(f"http://www.door.test:{site.port}/", transport(proxies=None))
-        assert (len(proxy.lines()), len(site.lines())) == (is_proxied, not is_proxied)
+        assert (len(proxy.paths()), len(site.paths())) == (is_proxied, not is_proxied)
 
     @given_rows("first, is_kept", *KEPT)
     def test_a_connection_is_kept_behind_the_exact_end_of_an_answer(self, first, is_kept):
@@ -6660,15 +6608,14 @@ class TestTransport:
             connection.sendall(HELLO)
             assert answered.wait(10)
             end(connection, player)
-            has_ended.set()
 
-        answered, has_ended = threading.Event(), threading.Event()
+        answered = threading.Event()
         with Player() as player, wr.CONNECTION.call():
             player.scripts["/1"] = script
             door = transport()
             send(player.url + "1", door)
             answered.set()
-            assert has_ended.wait(10)
+            assert player.ended[0].wait(10)
             assert says_hello(player.url + "2", door)
         assert player.paths() == [["/1"], ["/2"]]
 
@@ -6703,7 +6650,7 @@ class TestTransport:
     def test_a_call_of_a_bot_keeps_its_connection_and_closes_it(self):
         with Player(whole(b"none", status=b"404 Not Found")) as player:
             player.scripts["/page"] = HELLO
-            bot = hasty_bot(player)
+            bot = wr.Bot(None, origin=player.url[:-1], allow_private=True, transport=transport())
             assert bot.fetch(player.url + "page").body == b"hello"
             assert player.paths() == [[LIST_PATH, "/robots.txt", "/page"]]
             assert player.ended[0].wait(5)
@@ -6732,20 +6679,15 @@ class TestTransport:
                 door.abort()  # of nothing
         assert player.overlaps == 0
 
-    def test_abort_ends_a_handshake(self):
-        door = transport()
-        with socket.create_server(("127.0.0.1", 0)) as listener, time_limit(5):
-            threading.Timer(0.2, door.abort).start()
-            error = trouble(f"https://127.0.0.1:{listener.getsockname()[1]}/", door)
-        assert (error.reason, error.final) == ("cancelled (TLS)", True)
-
     @LINUX
-    def test_abort_ends_a_connect(self):
+    def test_abort_ends_a_connect_and_a_handshake(self):
         door = transport()
-        with silent_address("127.0.0.1", 0) as port, time_limit(5):
-            threading.Timer(0.2, door.abort).start()
-            error = trouble(f"http://127.0.0.1:{port}/", door)
-        assert error.reason == "cancelled (connect)" and error.final
+        with silent_address("127.0.0.1", 0) as silent, Player(then_silence(b"")) as player:
+            for port, stage in ((silent, "connect"), (player.port, "TLS")):
+                threading.Timer(0.2, door.abort).start()
+                with time_limit(5):
+                    error = trouble(f"https://127.0.0.1:{port}/", door)
+                assert (error.reason, error.final) == (f"cancelled ({stage})", True)
 
 
 # === 6. WEATHER ==============================================================
