@@ -6194,7 +6194,6 @@ def refusals(url, by):
 HEL, LO = gzip.compress(b"hel"), gzip.compress(b"lo")
 
 READ = [  # name, bytes on the wire that say hello; the server closes behind them
-    ("more than a length", HELLO + b", world"),
     ("to the end", OK + b"\r\nhello"),
     ("HTTP/1.0", b"HTTP/1.0 200\r\n\r\nhello"),
     ("no carriage returns", b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
@@ -6215,7 +6214,6 @@ UNCLEAR = "the end of the body is unclear: Transfer-Encoding"
 FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, or why it has none
     ("a length thrice", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
     ("identity and a length", b"Transfer-Encoding: Identity\r\nContent-Length: 4", b"hell"),
-    ("no colon", b"Words", b"hello"),
     ("two lengths, one of them zero", b"Content-Length: 0\r\nContent-Length: 5", UNCLEAR),
     ("an empty length", b"Content-Length:", UNCLEAR),
     ("a length with a low line", b"Content-Length: 0_5", UNCLEAR),
@@ -6223,7 +6221,6 @@ FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, o
     ("a length cut in two", b"Content- Length: 5", UNCLEAR),
     ("a framing with a blank", b"Transfer-Encoding\t: chunked", UNCLEAR),
     ("gzip, chunked", b"Transfer-Encoding: gzip, chunked", UNCLEAR),
-    ("chunked twice", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", UNCLEAR),
 ]
 
 CODINGS = "br zstd compress X-Compress dcb dcz gzip,gzip br,none,gzip".split()
@@ -6233,14 +6230,12 @@ TORN = [  # name, bytes on the wire, what the reason says; the server closes beh
     ("101", b"HTTP/1.1 101 Switching\r\n\r\n\0\n", STATUS),
     ("HTTP/0.9", b"<html>hello</html>\n", STATUS),
     ("no size of a chunk", CHUNKED + b"xyz\r\nhello\r\n0\r\n\r\n", "body: "),
-    ("no last chunk", CHUNKED + b"5\r\nhello\r\n", EARLY),
     ("half the trailers", CHUNKED + b"0\r\nA: b\r\n", EARLY),
     ("a short body", OK + b"Content-Length: 9\r\n\r\nhello", EARLY),
     ("200 headers", OK + b"a: b\r\n" * 200 + b"\r\n", "100 headers"),
     ("a wrong sum", whole(HEL[:-8] + bytes(8), GZIP), "broken gzip"),
     ("a cut second gzip", whole((HEL + LO)[:-1], GZIP), "ends early"),
     ("words behind a gzip", whole(HEL + bytes(9) + b"words", GZIP), "broken gzip"),
-    ("NULs before a gzip", whole(bytes(9) + HEL, GZIP), "broken gzip"),
     *[(name, whole(b"x", b"Content-Encoding: %b" % name.encode()), FOREIGN) for name in CODINGS],
 ]
 
@@ -6263,8 +6258,6 @@ KEPT = [  # name, the first answer, whether the second request follows on the sa
     ("204 in chunks", b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n", True),
     ("304", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n", True),
     ("404, unread", whole(b"none", status=b"404 Not Found"), True),
-    ("1.0, kept", HELLO.replace(b"1.1 200 OK", b"1.0 200 OK\r\nConnection: keep-alive"), True),
-    ("HTTP/1.0", HELLO.replace(b"1.1", b"1.0"), False),
     ("close", whole(b"hello", b"Connection: Close"), False),
     ("cut", whole(b"x" * 10**5), False),
     ("304 with an odd length", b"HTTP/1.1 304 Same\r\nContent-Length: 0_5\r\n\r\n", False),
@@ -6377,13 +6370,12 @@ class TestTransport:
             response = send(player.url)
         assert (response.body, response.truncated) == (b"", True)
 
-    @given("path", "/", "/p;a?b=//c")
-    def test_the_request_on_the_wire(self, path):
+    def test_the_request_on_the_wire(self):
         with Player() as player:
-            send(player.url[:-1] + path, headers={"Accept-Encoding": "gzip", "X-Y": "z"})
-        host = f"Host: 127.0.0.1:{player.port}"
-        lines = [f"GET {path} HTTP/1.1", host, "Connection: keep-alive", "Accept-Encoding: gzip"]
-        assert player.asked[0][0].split("\r\n") == [*lines, "X-Y: z", "", ""]
+            send(player.url + "p;a?b=//c", headers={"Accept-Encoding": "gzip", "X-Y": "z"})
+        lines = ["GET /p;a?b=//c HTTP/1.1", f"Host: 127.0.0.1:{player.port}"]
+        lines += ["Connection: keep-alive", "Accept-Encoding: gzip", "X-Y: z", "", ""]
+        assert player.asked[0][0].split("\r\n") == lines
 
     def test_a_request_that_broke_off_while_it_was_written_has_left(self, monkeypatch):
         calls, broken = [], raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))
@@ -6419,7 +6411,6 @@ class TestTransport:
     @given(
         "answer, wanted",
         (socket.gaierror(socket.EAI_NONAME, "unknown"), "name: gone.test does not exist"),
-        ([], "name: gone.test does not exist"),
         (socket.gaierror(socket.EAI_AGAIN, "Failure"), "name: gone.test: Failure"),
         (lambda: time.sleep(1), "name: gone.test: the look-up had no answer within 0.12 s"),
     )
@@ -6650,7 +6641,8 @@ class TestTransport:
     def test_a_call_of_a_bot_keeps_its_connection_and_closes_it(self):
         with Player(whole(b"none", status=b"404 Not Found")) as player:
             player.scripts["/page"] = HELLO
-            bot = wr.Bot(None, origin=player.url[:-1], allow_private=True, transport=transport())
+            options = {"origin": player.url[:-1], "clock": wr.VirtualClock(NOW)}
+            bot = wr.Bot(None, allow_private=True, transport=transport(), **options)
             assert bot.fetch(player.url + "page").body == b"hello"
             assert player.paths() == [[LIST_PATH, "/robots.txt", "/page"]]
             assert player.ended[0].wait(5)
@@ -6698,48 +6690,34 @@ WEATHER = {
     "no answer": wr.TransportError("reset"),
     "no name": wr.TransportError("there is no such name", final=True),
     "not found": 404,
-    "gone": 410,
     "an error": 500,
     "pushed back": 503,
     "pushed back for an hour": answer(status=429, retry_after=3600),
-    "pushed back by nonsense": answer(status=503, retry_after="soon"),
     "a part": answer("x", status=206),
     "nothing": answer(""),
     "a redirect to itself": None,
-    "a redirect to nowhere": moved(""),
     "a redirect into a private net": moved("http://10.1.2.3/"),
     "binary": answer(bytes(range(256)) * 40),
     "deep JSON": answer("[" * 100_000, content_type="application/json"),
     "a page that stands for all": answer("<html><title>x</title>", content_type="text/html"),
     "an odd status": 799,
-    "not modified": 304,
     "slow": answer("x", seconds=29),
     "a transport with a bug": ZeroDivisionError("bug"),
     "too much": answer(b"x" * (11 * 2**20)),
-}
-
-DOCUMENTS = {
-    "the target": A,
-    "robots.txt": ROBOTS,
-    "the blocklist": BLOCKLIST_URL,
-    "the schema": SCHEMA_URL,
-    "robots2.txt": A + "robots2.txt",
-    "llms.txt": A + "llms.txt",
 }
 
 
 class TestWeather:
     """Every document and every target meets every kind of trouble: an outcome, in time."""
 
-    @pytest.mark.parametrize("document", DOCUMENTS)
+    @given("url", A, ROBOTS, BLOCKLIST_URL, SCHEMA_URL, A + "robots2.txt", A + "llms.txt")
     @pytest.mark.parametrize("trouble", WEATHER)
-    def test_trouble_ends_in_an_outcome_and_is_over_when_it_is_over(self, world, document, trouble):
-        url = DOCUMENTS[document]
-        held = blocklist("blocked.test", schema=None if document == "the schema" else {})
+    def test_trouble_ends_in_an_outcome_and_is_over_when_it_is_over(self, world, url, trouble):
+        held = blocklist("blocked.test", schema=None if url == SCHEMA_URL else {})
         world.web.update({A: answer("[t](https://l.test/)", content_type="text/markdown")})
         world.web.update({SCHEMA_URL: "{}", BLOCKLIST_URL: held, B: "x"})
         well = world.web.get(url, 404)
-        bot = world.bot(robots2=document == "robots2.txt")
+        bot = world.bot(robots2="robots2" in url)
         assert bot.fetch("https://blocked.test/").gate == "R3"
         world.at += 8 * DAY
         world.web[url] = moved(url) if WEATHER[trouble] is None else WEATHER[trouble]
@@ -6754,7 +6732,7 @@ class TestWeather:
         # It is over, and nothing starves.
         world.web[url] = well
         world.at += 2 * DAY
-        assert world.bot(robots2=document == "robots2.txt").fetch(A).ok
+        assert world.bot(robots2="robots2" in url).fetch(A).ok
 
 
 # === 7. MANY PROCESSES =======================================================
