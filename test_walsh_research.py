@@ -5664,7 +5664,6 @@ WRONG = {  # name: (what a client sends, the code of the error, what its message
     "no envelope": (request("no envelope", "server/discover"), -32602, "protocolVersion"),
     "bug": (request("bug", "tools/call", name="discover", arguments={"url": A}), -32603, "unexp"),
 }
-HELLOS = {"2025-11-25": OLDER[0], "2025-06-18": OLDER[1], "2024-11-05": OLDER[0]}
 SERVED = [
     request("discover", "server/discover", _meta=ENVELOPE),
     request("list", "tools/list", _meta=ENVELOPE),
@@ -5673,7 +5672,7 @@ SERVED = [
     request("new ping", "ping", _meta=ENVELOPE),
     request("arguments", "tools/call", name="fetch", arguments={"url": 7}),
     fetch_call("nonsense", "nonsense \u2028 \U0001f600"),
-    *[request(asked, "initialize", protocolVersion=asked) for asked in HELLOS],
+    request("hello", "initialize", protocolVersion="2024-11-05"),
 ]
 
 
@@ -5745,10 +5744,8 @@ class TestMcp:
 
     @given(
         "document, now_says, words",
-        (BLOCKLIST_URL, blocklist("a.test"), "Denied by the operator's blocklist"),
         (BLOCKLIST_URL, blocklist("b.test"), "Denied by the operator's blocklist"),
         (A + "robots.txt", NO_AI, "ai-input=no"),
-        (B + "robots.txt", NO_AI, "ai-input=no"),
     )
     def test_R3_and_ai_input_bind_pages_in_memory(self, ask, world, document, now_says, words):
         site(world, go=moved(B + "n"))
@@ -5779,21 +5776,18 @@ class TestMcp:
         assert ("without a text" in said(answered)) == bool(why) and why in said(answered)
 
     def test_R9_of_html_a_model_gets_metadata_or_what_it_asks_for(self, ask, world):
-        """From one request, unless the same is asked for again."""
         page = "<title>T</title><link rel=alternate type=application/rss+xml href=/feed>"
         page += "<nav>menu</nav><h1>A</h1>" + "<p>some <b>words</b>" * 200
         words = "# A\n\n" + "\n\n".join(200 * ["some words"])
         site(world, p=answer(page, content_type="text/html", etag='"1"'))
-        memory = " from memory, without a request"
-        rows = ("text", words, ""), ("source", page, memory), ("metadata", "", memory)
-        for html, text, whence in (*rows, rows[0]):
+        for html, text in (("text", words), ("source", page), ("metadata", ""), ("text", words)):
             answered = ask("fetch", A + "p", html=html)
             fields, (_, block) = fields_of(answered), answered["content"]
-            assert said(answered).startswith(f"Fetched (200){whence}" + (": " if text else ", "))
             assert fields["text"] == text and fields["metadata"]["feeds"][0]["url"] == A + "feed"
             assert block["text"] == text or json.loads(block["text"])["title"] == "T"
         part = fields_of(ask("fetch", A + "p", html="text", start_index=4, max_length=7))
         assert (part["text"], part["next_index"]) == (words[4:11], 11)
+        # From one request, and from another where the same was asked for again.
         assert len(world.asked(A + "p")) == 2
         assert not any("If-None-Match" in hit.headers for hit in world.hits)
 
@@ -5949,11 +5943,10 @@ class TestMcp:
 
     def test_an_older_client_agrees_on_a_version_and_gets_no_key_that_it_does_not_know(self, heard):
         """The official client in TypeScript refuses such a key."""
-        for asked, agreed in HELLOS.items():
-            hello = heard[asked]["result"]
-            assert hello["protocolVersion"] == agreed and hello["capabilities"] == {"tools": {}}
-            assert hello.pop("instructions") and hello["serverInfo"]["version"] == wr.__version__
-            assert set(hello) == {"protocolVersion", "serverInfo", "capabilities"}
+        hello = heard["hello"]["result"]
+        assert hello["protocolVersion"] == OLDER[0] and hello["capabilities"] == {"tools": {}}
+        assert hello.pop("instructions") and hello["serverInfo"]["version"] == wr.__version__
+        assert set(hello) == {"protocolVersion", "serverInfo", "capabilities"}
         assert heard["ping"] == {"jsonrpc": "2.0", "id": "ping", "result": {}}
         assert heard["old list"]["result"] == {"tools": wr.tools()}
         result = heard["arguments"]["result"]
@@ -5999,15 +5992,12 @@ class TestMcp:
         assert (rest, code, errors.count("\n")) == ([], 1, 1) and "needs threads" in errors
 
     def test_R2_a_robots_txt_whose_exchange_was_cancelled_is_asked_for_again(self, client):
-        def hang_once(connection, player):
-            player.scripts["/robots.txt"] = whole(RULES.encode())
-            then_silence(b"")(connection, player)
-
         with text_host() as host:
-            host.scripts["/robots.txt"] = hang_once
+            host.scripts["/robots.txt"] = then_silence(b"")
             one = client("--timeout", 60)
             one.send(fetch_call(1, host.url + "private"))
             wait_for(host, "/robots.txt")
+            host.scripts["/robots.txt"] = whole(RULES.encode())
             one.send(cancelled(1), fetch_call(2, host.url + "private"))
             assert said(one.hear()["result"]).startswith("Denied by robots.txt")
             assert paths_of(host) == ["/robots.txt", "/robots.txt"]
@@ -6241,7 +6231,6 @@ TORN = [  # name, bytes on the wire, what the reason says; the server closes beh
 
 ENDLESS = [  # name, what comes first, and what then comes again and again
     ("1xx", b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 999),
-    ("trailers", CHUNKED + b"0\r\n", b"A: b\r\n" * 9999),
     ("empty blocks", OK + GZIP[:18] + b"deflate\r\n\r\n\x78\x9c", b"\0\0\0\xff\xff" * 9999),
 ]
 
@@ -6254,7 +6243,6 @@ STAGES = [  # name, what came before nothing more did, and the stage that the re
 
 KEPT = [  # name, the first answer, whether the second request follows on the same connection
     ("chunks and trailers", CHUNKED + b"5;x\r\nhello\r\n0\r\nT: 1\r\n\r\n", True),
-    ("gzip and padding", whole(HEL + LO + bytes(40000), GZIP), True),
     ("204 in chunks", b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n", True),
     ("304", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n", True),
     ("404, unread", whole(b"none", status=b"404 Not Found"), True),
@@ -6314,9 +6302,7 @@ class TestTransport:
     @given_rows("first, again", *ENDLESS)
     def test_the_wire_is_bounded_as_a_whole(self, first, again):
         with Player(drip(first, again, 0.0)) as player:
-            reason = trouble(player.url, max_bytes=2**20).reason
-            # From 3.14 on http.client itself bounds trailers.
-            assert "more bytes on the wire" in reason or "more than 100 trailers" in reason
+            assert "more bytes on the wire" in trouble(player.url, max_bytes=2**20).reason
 
     @given_rows("sent, stage", *STAGES)
     @given("script", then_silence, drip)
@@ -6328,7 +6314,7 @@ class TestTransport:
             assert error.reason == f"no complete answer within 0.1 s ({stage}; timeout)"
 
     def test_headers_come_in_order_without_those_whose_name_has_a_blank(self):
-        lines = b"B: 1\r\nA:2 \r\nX Foo: 2\r\n more: 3\r\nb:  x\r\n\ty\r\nB : 4\r\nX\tY:\r\nC: \xc3"
+        lines = b"B: 1\r\nWords\r\nA:2\r\nX Foo: 2\r\n more: 3\r\nb:  x\r\n\ty\r\nB : 4\r\nX\tY:\r\nC: \xc3"
         with Player(b"HTTP/1.1 404 None\r\n" + lines + b"\r\n\r\n", closes=True) as player:
             response = send(player.url)
         expected = [("b", "1"), ("a", "2"), ("b", "x y"), ("b", "4"), ("c", "\xc3")]
@@ -6415,9 +6401,7 @@ class TestTransport:
         (lambda: time.sleep(1), "name: gone.test: the look-up had no answer within 0.12 s"),
     )
     @given("timeout, of_name", (0.12, 10.0), (10.0, 0.12))
-    def test_a_name_that_cannot_be_looked_up_is_final_for_a_minute(
-        self, answer, wanted, timeout, of_name, names
-    ):
+    def test_a_failed_look_up_is_final_for_a_minute(self, answer, wanted, timeout, of_name, names):
         names["gone.test"] = answer
         door = transport()
         assert door.name_seconds == 10.0
@@ -6456,9 +6440,7 @@ class TestTransport:
             names["many.test"] = ["::1", "127.0.0.2", "127.0.0.3", "127.0.0.1"]
             assert send(f"http://many.test:{player.port}/", timeout=0.6).body == b"hello"
 
-    def test_a_certificate_for_another_name_or_of_a_stranger_is_final(
-        self, tls, names, monkeypatch
-    ):
+    def test_a_certificate_of_another_name_or_a_stranger_is_final(self, tls, names, monkeypatch):
         names["wrong.test"] = ["127.0.0.1"]
         with Player(tls=tls) as player:
             wrong = trouble(f"https://wrong.test:{player.port}/")
@@ -6553,7 +6535,6 @@ class TestTransport:
         "variables, is_proxied",
         ({"https_proxy": "http://127.0.0.1:1", "ALL_PROXY": "P"}, True),
         ({"http_proxy": "P", "NO_PROXY": "oor.test"}, True),
-        ({"http_proxy": ""}, False),
         ({"http_proxy": "P", "NO_PROXY": "a.test, .Door.test"}, False),
         ({"all_proxy": "socks5://127.0.0.1:1", "no_proxy": "door.test"}, False),
     )
@@ -6611,25 +6592,26 @@ class TestTransport:
         assert player.paths() == [["/1"], ["/2"]]
 
     def test_a_kept_connection_that_fails_later_is_an_answer_that_did_not_come(self):
-        left = []
         with Player() as player, wr.CONNECTION.call():
             player.scripts["/2"] = reset
             door = transport()
             send(player.url + "1", door)
-            error = trouble(player.url + "2", door, departed=lambda: left.append(1))
-        assert (left, error.final, player.paths()) == ([1], False, [["/1", "/2"]])
+            assert not trouble(player.url + "2", door).final
+        assert player.paths() == [["/1", "/2"]]
 
     def test_a_connection_ends_with_the_outermost_call(self):
-        with Player() as player:
-            door = transport()
-            with wr.CONNECTION.call():
-                with wr.CONNECTION.call():
-                    send(player.url, door)
-                send(player.url, door)
+        with Player(whole(b"none", status=b"404 Not Found")) as player:
+            options = {"origin": player.url[:-1], "clock": wr.VirtualClock(NOW)}
+            bot = wr.Bot(None, allow_private=True, transport=transport(), **options)
+            bot.fetch(player.url + "1")
             assert player.ended[0].wait(5)
-            send(player.url, door)  # outside of any call
+            with wr.CONNECTION.call():
+                bot.fetch(player.url + "2")
+                bot.fetch(player.url + "3")
             assert player.ended[1].wait(5)
-        assert player.paths() == [["/", "/"], ["/"]]
+            send(player.url)  # outside of any call
+            assert player.ended[2].wait(5)
+        assert player.paths() == [[LIST_PATH, "/robots.txt", "/1"], ["/2", "/3"], ["/"]]
 
     @given("seconds, is_kept", (14.0, True), (16.0, False))
     def test_a_connection_is_closed_before_a_longer_pause(self, seconds, is_kept):
@@ -6637,15 +6619,6 @@ class TestTransport:
             send(player.url)
             wr.CONNECTION.rest(seconds)
             assert player.ended[0].wait(0.1 if is_kept else 5) is not is_kept
-
-    def test_a_call_of_a_bot_keeps_its_connection_and_closes_it(self):
-        with Player(whole(b"none", status=b"404 Not Found")) as player:
-            player.scripts["/page"] = HELLO
-            options = {"origin": player.url[:-1], "clock": wr.VirtualClock(NOW)}
-            bot = wr.Bot(None, allow_private=True, transport=transport(), **options)
-            assert bot.fetch(player.url + "page").body == b"hello"
-            assert player.paths() == [[LIST_PATH, "/robots.txt", "/page"]]
-            assert player.ended[0].wait(5)
 
     @LINUX
     def test_a_forked_child_closes_its_copy(self):
