@@ -5685,8 +5685,7 @@ def heard(tmp_path_factory):
     replies, code, errors = one.end()
     one.close()
     assert (code, errors, len(replies)) == (0, "", len(sent))
-    lines = [name for name, row in WRONG.items() if isinstance(row[0], bytes)]
-    of_lines = zip(lines, [reply for reply in replies if reply["id"] is None])
+    of_lines = zip(WRONG, [reply for reply in replies if reply["id"] is None])
     return {**{reply["id"]: reply for reply in replies}, **dict(of_lines)}
 
 
@@ -5740,24 +5739,6 @@ class TestMcp:
         assert (fields_of(later)["sha256"] == before) == (count == 1)
         assert ("anew" in said(later)) == (count == 2)
 
-    NO_AI = "User-agent: *\nContent-Signal: search=yes, AI-Input=No\nAllow: /\n"
-
-    @given(
-        "document, now_says, words",
-        (BLOCKLIST_URL, blocklist("b.test"), "Denied by the operator's blocklist"),
-        (A + "robots.txt", NO_AI, "ai-input=no"),
-    )
-    def test_R3_and_ai_input_bind_pages_in_memory(self, ask, world, document, now_says, words):
-        site(world, go=moved(B + "n"))
-        site(world, host="b.test")
-        ask("fetch", A + "go")
-        world.at += (DAY / 4 if document == BLOCKLIST_URL else DAY) - 150
-        assert fields_of(ask("fetch", A + "go"))["text"]
-        world.web[document] = now_says
-        world.at += 160
-        later = ask("fetch", A + "go", start_index=1)
-        assert words in said(later) and fields_of(later)["text"] == ""
-
     @given(
         "kind, body, why",
         ("text/markdown", b"# A", ""),
@@ -5773,6 +5754,7 @@ class TestMcp:
         answered = ask("fetch", A + "it")
         assert fields_of(answered)["outcome"] == "fetched" and not answered["isError"]
         assert fields_of(answered)["text"] == ("" if why else body.decode())
+        assert not ask("discover", A + "it")["isError"]
         assert ("without a text" in said(answered)) == bool(why) and why in said(answered)
 
     def test_R9_of_html_a_model_gets_metadata_or_what_it_asks_for(self, ask, world):
@@ -5859,20 +5841,28 @@ class TestMcp:
         assert said(asked) == f"Failed: robots.txt could not be asked for: {reason}."
         assert asked["isError"] and len(asked["content"]) == 1
 
-    @pytest.mark.parametrize("refusing", ["a.test", "b.test", "c.test"])
-    def test_where_any_hop_says_ai_input_no_a_model_gets_nothing_of_it(self, ask, world, refusing):
-        """spec 19: outcome, status and our own words alone."""
+    @given("document", BLOCKLIST_URL, ROBOTS, B + "robots.txt", "https://c.test/robots.txt")
+    def test_R3_and_ai_input_of_any_hop_bind_pages_in_memory_too(self, ask, world, document):
+        """spec 19: a model gets the outcome, the status and our own words alone."""
+        is_list = document == BLOCKLIST_URL
+        no_ai = "User-agent: *\nContent-Signal: search=yes, AI-Input=No\nAllow: /\n"
+        words = "Denied by the operator's blocklist" if is_list else "ai-input=no"
         site(world, go=moved(B + "go"))
         site(world, host="b.test", go=moved("https://c.test/go"))
         site(world, host="c.test", go=answer(f"# {EVIL}\n\n[l](https://a.test/{EVIL})", **NOTES))
-        world.web[f"https://{refusing}/robots.txt"] = self.NO_AI
-        answered = ask("fetch", A + "go")
-        fields = fields_of(answered)
-        assert (fields["outcome"], fields["status"], fields["sha256"]) == ("fetched", 200, "")
-        assert len(answered["content"]) == 1 and not answered["isError"]
-        answers = answered, ask("fetch", A + "go", start_index=3), ask("discover", A + "go")
+        ask("fetch", A + "go")
+        world.at += (DAY / 4 if is_list else DAY) - 150
+        assert EVIL in fields_of(ask("fetch", A + "go"))["text"]
+        world.web[document] = blocklist("b.test") if is_list else no_ai
+        world.at += 160
+        later, again = ask("fetch", A + "go", start_index=1), ask("fetch", A + "go")
+        answers = later, again, ask("discover", A + "go")
         assert EVIL not in json.dumps(answers)
-        assert all("ai-input=no" in said(one) and "Found" not in said(one) for one in answers)
+        assert all(words in said(one) and "Found" not in said(one) for one in answers)
+        if not is_list:
+            fields = fields_of(again)
+            assert (fields["outcome"], fields["status"], fields["sha256"]) == ("fetched", 200, "")
+            assert len(again["content"]) == 1 and not again["isError"]
 
     def test_what_a_model_reads_is_short_lines_without_control_characters(self, ask, world):
         words = "a\u202eb" + 60_000 * "c"
@@ -5892,11 +5882,6 @@ class TestMcp:
         assert said(answered).startswith("Found 1 markdown, 49 sitemap.")
         assert json.loads(answered["content"][1]["text"]) == sources
         assert len(sources[0]["items"]) == 51 and sources[0]["items"][50] == {"left_out": 20}
-
-    def test_discover_of_a_page_that_offers_nothing_says_so(self, ask, world):
-        site(world, n=answer("", content_type="text/html"), **{"llms.txt": 500})
-        answered = ask("discover", A + "n")
-        assert said(answered).startswith("No feed") and not answered["isError"]
 
     @given(
         "name, arguments, wanted",
@@ -5925,8 +5910,6 @@ class TestMcp:
         error = heard[name]["error"]
         message = error["message"]
         assert error["code"] == code and words in message and message.isprintable()
-        if name == "version":
-            assert error["data"] == {"supported": [STATELESS, *OLDER], "requested": "1"}
 
     def test_a_stateless_answer_has_what_its_schema_demands(self, heard):
         for name in ("discover", "list"):
@@ -5937,6 +5920,8 @@ class TestMcp:
         assert heard["list"]["result"]["tools"] == wr.tools()
         about = heard["discover"]["result"]
         assert about["supportedVersions"] == [STATELESS, *OLDER] and about["instructions"]
+        data = heard["version"]["error"]["data"]
+        assert data == {"supported": [STATELESS, *OLDER], "requested": "1"}
         called = {"content", "structuredContent", "isError", "resultType", "_meta"}
         assert set(heard["nonsense"]["result"]) == called
         assert set(heard["new ping"]["result"]) == {"resultType", "_meta"}
@@ -6116,7 +6101,7 @@ class Player(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), None)
         self.script, self.tls, self.closes = script, tls, closes
         self.scripts, self.asked, self.overlaps = {}, [], 0
-        self.is_over, self.has_asked = threading.Event(), threading.Event()
+        self.is_over = threading.Event()
         self.connections, self.ended = [], []
         self.port = self.server_address[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/"
@@ -6157,7 +6142,6 @@ class Player(socketserver.ThreadingTCPServer):
                 return False
             head += piece
         asked.append(head.decode("latin-1"))
-        self.has_asked.set()
         script = self.scripts.get(head.split()[1].decode(), self.script)
         if callable(script):
             script(connection, self)
@@ -6418,14 +6402,6 @@ class TestTransport:
         assert trouble("http://gone.test/", door).reason.endswith("there seems to be no network")
         door.resolve("http://door.test/", 10.0)
         assert trouble("http://gone.test/", door).reason == "name: gone.test does not exist"
-
-    def test_the_exchange_of_another_thread_takes_none_of_the_time(self):
-        with Player() as player, Player(then_silence(b"")) as slow:
-            other = threading.Thread(target=trouble, args=[slow.url], kwargs={"timeout": 0.4})
-            other.start()
-            assert slow.has_asked.wait(10)
-            assert send(player.url, timeout=0.3).body == b"hello"
-            other.join(10)
 
     def test_without_sockets_a_line_says_so(self, names, monkeypatch):
         monkeypatch.setattr(sys, "platform", "emscripten")
