@@ -6158,33 +6158,10 @@ def refusals(url, by):
 
 HEL, LO = gzip.compress(b"hel"), gzip.compress(b"lo")
 
-READ = [  # name, bytes on the wire that say hello; the server closes behind them
-    ("to the end", OK + b"\r\nhello"),
-    ("HTTP/1.0", b"HTTP/1.0 200\r\n\r\nhello"),
-    ("no carriage returns", b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
-    ("chunks", CHUNKED[:-4] + b" \r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nT: 1\r\n\r\n"),
-    ("103 first", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 2 + HELLO),
-    ("gzips and padding", whole(HEL + bytes(9) + LO + bytes(99999), GZIP)),
-    ("deflate", whole(zlib.compress(b"hello"), b"Content-Encoding: deflate")),
-    ("one of two, a blank", whole(HEL + LO, b"Content-Encoding \t: None, gzip")),
-    ("lines that go on", OK + b" more\r\nA: b\r\n \r\n" + HELLO[17:]),
-]
-
 EARLY = "connection closed before the end of the answer"
 STATUS = "broken status line"
 FOREIGN = "want gzip or deflate"
 UNCLEAR = "the end of the body is unclear: Transfer-Encoding"
-
-FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, or why it has none
-    ("a length thrice", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
-    ("identity and a length", b"Transfer-Encoding: Identity\r\nContent-Length: 4", b"hell"),
-    ("two lengths, one of them zero", b"Content-Length: 0\r\nContent-Length: 5", UNCLEAR),
-    ("an empty length", b"Content-Length:", UNCLEAR),
-    ("a length of 5,000 digits", b"Content-Length: " + b"9" * 5000, UNCLEAR),
-    ("a length cut in two", b"Content- Length: 5", UNCLEAR),
-    ("a framing with a blank", b"Transfer-Encoding\t: chunked", UNCLEAR),
-    ("gzip, chunked", b"Transfer-Encoding: gzip, chunked", UNCLEAR),
-]
 
 CODINGS = "br zstd compress X-Compress dcb dcz gzip,gzip br,none,gzip".split()
 
@@ -6202,28 +6179,11 @@ TORN = [  # name, bytes on the wire, what the reason says; the server closes beh
     *[(name, whole(b"x", b"Content-Encoding: %b" % name.encode()), FOREIGN) for name in CODINGS],
 ]
 
-ENDLESS = [  # name, what comes first, and what then comes again and again
-    ("1xx", b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 999),
-    ("empty blocks", OK + GZIP[:18] + b"deflate\r\n\r\n\x78\x9c", b"\0\0\0\xff\xff" * 9999),
-]
-
 STAGES = [  # name, what came before nothing more did, and the stage that the reason names
     ("header", OK + b"A: b\r\nB", "answer"),
     ("length", OK + b"Content-Length: 9999\r\n\r\nab", "body"),
     ("to the end", OK + b"\r\n", "body"),
     ("chunk", CHUNKED + b"999999\r\nab", "body"),
-]
-
-KEPT = [  # name, the first answer, whether the second request follows on the same connection
-    ("chunks and trailers", CHUNKED + b"5;x\r\nhello\r\n0\r\nT: 1\r\n\r\n", True),
-    ("204 in chunks", b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n", True),
-    ("304", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n", True),
-    ("404, unread", whole(b"none", status=b"404 Not Found"), True),
-    ("close", whole(b"hello", b"Connection: Close"), False),
-    ("cut", whole(b"x" * 10**5), False),
-    ("304 with an odd length", b"HTTP/1.1 304 Same\r\nContent-Length: 0_5\r\n\r\n", False),
-    ("a surplus", HELLO + b"\r\n", False),
-    ("404 in chunks, unread", CHUNKED.replace(b"200", b"404") + b"0\r\n\r\n", False),
 ]
 
 FORK = """if True:
@@ -6260,7 +6220,18 @@ def silent_address(host, port):
 class TestTransport:
     """Exchanges on the wire."""
 
-    @given_rows("wire", *READ)
+    @given_rows(
+        "wire",
+        ("to the end", OK + b"\r\nhello"),
+        ("HTTP/1.0", b"HTTP/1.0 200\r\n\r\nhello"),
+        ("no carriage returns", b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
+        ("chunks", CHUNKED[:-4] + b" \r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nT: 1\r\n\r\n"),
+        ("103 first", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 2 + HELLO),
+        ("gzips and padding", whole(HEL + bytes(9) + LO + bytes(99999), GZIP)),
+        ("deflate", whole(zlib.compress(b"hello"), b"Content-Encoding: deflate")),
+        ("one of two, a blank", whole(HEL + LO, b"Content-Encoding \t: None, gzip")),
+        ("lines that go on", OK + b" more\r\nA: b\r\n \r\n" + HELLO[17:]),
+    )
     def test_an_answer_is_read(self, wire):
         with Player(wire, closes=True) as player:
             response = send(player.url)
@@ -6272,7 +6243,11 @@ class TestTransport:
             error = trouble(player.url)
         assert wanted in error.reason and error.final is (wanted == FOREIGN)
 
-    @given_rows("first, again", *ENDLESS)
+    @given_rows(
+        "first, again",
+        ("1xx", b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 999),
+        ("empty blocks", OK + GZIP[:18] + b"deflate\r\n\r\n\x78\x9c", b"\0\0\0\xff\xff" * 9999),
+    )
     def test_the_wire_is_bounded_as_a_whole(self, first, again):
         with Player(drip(first, again, 0.0)) as player:
             assert "more bytes on the wire" in trouble(player.url, max_bytes=2**20).reason
@@ -6286,14 +6261,24 @@ class TestTransport:
         if script is then_silence or stage == "answer":
             assert error.reason == f"no complete answer within 0.1 s ({stage}; timeout)"
 
-    def test_headers_come_in_order_without_those_whose_name_has_a_blank(self):
-        lines = b"B: 1\r\nWords\r\nA:2\r\nX Foo: 2\r\n more: 3\r\nb:  x\r\n\ty\r\nB : 4\r\nX\tY:\r\nC: \xc3"
-        with Player(b"HTTP/1.1 404 None\r\n" + lines + b"\r\n\r\n", closes=True) as player:
+    def test_headers_come_in_order_without_lines_that_are_no_headers(self):
+        lines = b"B: 1\r\nA:2 \r\nX Foo: 2\r\n more: 3\r\nb:  x\r\n\ty\r\nB : 4\r\nX\tY:\r\nC: \xc3"
+        with Player(b"HTTP/1.1 404 None\r\nWords\r\n" + lines + b"\r\n\r\n", closes=True) as player:
             response = send(player.url)
         expected = [("b", "1"), ("a", "2"), ("b", "x y"), ("b", "4"), ("c", "\xc3")]
         assert (response.status, response.headers) == (404, expected)
 
-    @given_rows("lines, body", *FRAMED)
+    @given_rows(
+        "lines, body",
+        ("a length thrice", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
+        ("identity and a length", b"Transfer-Encoding: Identity\r\nContent-Length: 4", b"hell"),
+        ("two lengths, one of them zero", b"Content-Length: 0\r\nContent-Length: 5", UNCLEAR),
+        ("an empty length", b"Content-Length:", UNCLEAR),
+        ("a length of 5,000 digits", b"Content-Length: " + b"9" * 5000, UNCLEAR),
+        ("a length cut in two", b"Content- Length: 5", UNCLEAR),
+        ("a framing with a blank", b"Transfer-Encoding\t: chunked", UNCLEAR),
+        ("gzip, chunked", b"Transfer-Encoding: gzip, chunked", UNCLEAR),
+    )
     def test_what_frames_a_body_matters_only_where_one_is_wanted(self, lines, body):
         wire = b"HTTP/1.1 %s X\r\nRetry-After: 3600\r\n" + lines + b"\r\n\r\nhello"
         with Player(closes=True) as player:
@@ -6510,7 +6495,18 @@ class TestTransport:
             assert says_hello(f"http://www.door.test:{site.port}/", transport(proxies=None))
         assert (len(proxy.paths()), len(site.paths())) == (is_proxied, not is_proxied)
 
-    @given_rows("first, is_kept", *KEPT)
+    @given_rows(
+        "first, is_kept",
+        ("chunks and trailers", CHUNKED + b"5;x\r\nhello\r\n0\r\nT: 1\r\n\r\n", True),
+        ("204 in chunks", b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n", True),
+        ("304", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n", True),
+        ("404, unread", whole(b"none", status=b"404 Not Found"), True),
+        ("close", whole(b"hello", b"Connection: Close"), False),
+        ("cut", whole(b"x" * 10**5), False),
+        ("304 with an odd length", b"HTTP/1.1 304 Same\r\nContent-Length: 0_5\r\n\r\n", False),
+        ("a surplus", HELLO + b"\r\n", False),
+        ("404 in chunks, unread", CHUNKED.replace(b"200", b"404") + b"0\r\n\r\n", False),
+    )
     def test_a_connection_is_kept_behind_the_exact_end_of_an_answer(self, first, is_kept):
         with Player() as player, wr.CONNECTION.call():
             player.scripts["/1"] = first
