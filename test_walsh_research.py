@@ -5180,16 +5180,13 @@ WRONG = {  # name: (what a client sends, the code of the error, what its message
     "too deep": (b"[" * 100_000, -32700, "the line"),
     "a batch": (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', -32600, "object"),
     "id is null": (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, "id"),
-    "params": (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}', -32600, "params"),
     "method": (request("method", "resources/list", _meta=ENVELOPE), -32601, "tools/call"),
     "tool": (request("tool", "tools/call", name="grab", _meta=ENVELOPE), -32602, "may_fetch"),
-    "no name": (request("no name", "tools/call", name=["fetch"]), -32602, "may_fetch"),
     "version": (request("version", "tools/list", _meta=envelope("1")), -32022, STATELESS),
     "bare": (request("bare", "tools/list", _meta=BARE), -32602, "clientCapabilities"),
     "no envelope": (request("no envelope", "server/discover"), -32602, "protocolVersion"),
     "bug": (request("bug", "tools/call", name="discover", arguments={"url": A}), -32603, "unexp"),
 }
-HELLOS = {"2025-11-25": OLDER[0], "2025-06-18": OLDER[1], "2024-11-05": OLDER[0]}
 SERVED = [
     request("discover", "server/discover", _meta=ENVELOPE),
     request("list", "tools/list", _meta=ENVELOPE),
@@ -5198,7 +5195,7 @@ SERVED = [
     request("new ping", "ping", _meta=ENVELOPE),
     request("arguments", "tools/call", name="fetch", arguments={"url": 7}),
     fetch_call("nonsense", "nonsense \u2028 \U0001f600"),
-    *[request(asked, "initialize", protocolVersion=asked) for asked in HELLOS],
+    request("hello", "initialize", protocolVersion="2024-11-05"),
 ]
 
 
@@ -5211,8 +5208,7 @@ def heard(tmp_path_factory):
     replies, code, errors = one.end()
     one.close()
     assert (code, errors, len(replies)) == (0, "", len(sent))
-    lines = [name for name, row in WRONG.items() if isinstance(row[0], bytes)]
-    of_lines = zip(lines, [reply for reply in replies if reply["id"] is None])
+    of_lines = zip(WRONG, [reply for reply in replies if reply["id"] is None])
     return {**{reply["id"]: reply for reply in replies}, **dict(of_lines)}
 
 
@@ -5232,9 +5228,11 @@ class TestMcp:
         wanted = {name: part.get("default", part.get("type")) for name, part in arguments.items()}
         assert wanted == dict(url="string", start_index=0, max_length=20000, html="metadata")
 
-    def test_a_long_page_is_read_in_slices_with_one_request(self, ask, world):
-        text = "wörd " * 9000
-        site(world, n=answer(text, **NOTES), busy=answer(status=503, retry_after=60))
+    @given("codec", "utf-8-sig", "gb18030", "utf-16")
+    def test_a_long_page_is_read_in_slices_of_characters_with_one_request(self, ask, world, codec):
+        text = "ab\u00e9\u4e2d\U0001f600" * 9000
+        page = answer(text.encode(codec), content_type=f"text/plain; charset={codec}")
+        site(world, n=page, busy=answer(status=503, retry_after=60))
         index, slices = 0, []
         while index is not None:
             answered = ask("fetch", A + "n", start_index=index)
@@ -5264,30 +5262,9 @@ class TestMcp:
         assert (fields_of(later)["sha256"] == before) == (count == 1)
         assert ("anew" in said(later)) == (count == 2)
 
-    NO_AI = "User-agent: *\nContent-Signal: search=yes, AI-Input=No\nAllow: /\n"
-
-    @given(
-        "document, now_says, words",
-        (BLOCKLIST_URL, blocklist("a.test"), "Denied by the operator's blocklist"),
-        (BLOCKLIST_URL, blocklist("b.test"), "Denied by the operator's blocklist"),
-        (A + "robots.txt", NO_AI, "ai-input=no"),
-        (B + "robots.txt", NO_AI, "ai-input=no"),
-    )
-    def test_R3_and_ai_input_bind_pages_in_memory(self, ask, world, document, now_says, words):
-        site(world, go=moved(B + "n"))
-        site(world, host="b.test")
-        ask("fetch", A + "go")
-        world.at += (DAY / 4 if document == BLOCKLIST_URL else DAY) - 150
-        assert fields_of(ask("fetch", A + "go"))["text"]
-        world.web[document] = now_says
-        world.at += 160
-        later = ask("fetch", A + "go", start_index=1)
-        assert words in said(later) and fields_of(later)["text"] == ""
-
     @given(
         "kind, body, why",
         ("text/markdown", b"# A", ""),
-        ("application/json", b"{}", ""),
         ("application/xml", b"<a/>", ""),
         ("application/pdf", b"%PDF", "no text"),
         ("text/plain", b"abc\0d", "no text"),
@@ -5299,24 +5276,22 @@ class TestMcp:
         answered = ask("fetch", A + "it")
         assert fields_of(answered)["outcome"] == "fetched" and not answered["isError"]
         assert fields_of(answered)["text"] == ("" if why else body.decode())
+        assert not ask("discover", A + "it")["isError"]
         assert ("without a text" in said(answered)) == bool(why) and why in said(answered)
 
     def test_R9_of_html_a_model_gets_metadata_or_what_it_asks_for(self, ask, world):
-        """From one request, unless the same is asked for again."""
         page = "<title>T</title><link rel=alternate type=application/rss+xml href=/feed>"
         page += "<nav>menu</nav><h1>A</h1>" + "<p>some <b>words</b>" * 200
         words = "# A\n\n" + "\n\n".join(200 * ["some words"])
         site(world, p=answer(page, content_type="text/html", etag='"1"'))
-        memory = " from memory, without a request"
-        rows = ("text", words, ""), ("source", page, memory), ("metadata", "", memory)
-        for html, text, whence in (*rows, rows[0]):
+        for html, text in (("text", words), ("source", page), ("metadata", ""), ("text", words)):
             answered = ask("fetch", A + "p", html=html)
             fields, (_, block) = fields_of(answered), answered["content"]
-            assert said(answered).startswith(f"Fetched (200){whence}" + (": " if text else ", "))
             assert fields["text"] == text and fields["metadata"]["feeds"][0]["url"] == A + "feed"
             assert block["text"] == text or json.loads(block["text"])["title"] == "T"
         part = fields_of(ask("fetch", A + "p", html="text", start_index=4, max_length=7))
         assert (part["text"], part["next_index"]) == (words[4:11], 11)
+        # From one request, and from another where the same was asked for again.
         assert len(world.asked(A + "p")) == 2
         assert not any("If-None-Match" in hit.headers for hit in world.hits)
 
@@ -5350,28 +5325,8 @@ class TestMcp:
         assert {name: denied[name] for name in decision} == {**decision, "reason": denied["reason"]}
         assert world.sleeps == 0 and not world.asked("/n") and not world.asked("private")
 
-    def test_a_name_that_cannot_be_looked_up_is_a_failure_that_our_block_names(self, world, names):
-        names["wal.sh"] = names["a.test"] = socket.gaierror(socket.EAI_AGAIN, "no answer")
-        answered = wr.call_tool("fetch", {"url": A}, world.bot(transport=transport()))
-        (block,) = answered["content"]
-        assert answered["isError"] and fields_of(answered)["outcome"] == "failed"
-        assert block["text"].startswith("Failed: robots.txt could not be asked for: name: ")
-
-    @pytest.mark.parametrize("codec", ["utf-8-sig", "gb18030", "utf-16"])
-    def test_slices_are_of_characters_whatever_the_charset(self, ask, world, codec):
-        text = "ab\u00e9\u4e2d\U0001f600" * 12_345
-        site(world, n=answer(text.encode(codec), content_type=f"text/plain; charset={codec}"))
-        parts = (0, 7), (16_383, 16_483), (61_720, 61_820), (1, 61_724), (61_725, 61_726)
-        for start, end in parts:
-            part = {"start_index": start, "max_length": end - start}
-            fields = fields_of(ask("fetch", A + "n", **part))
-            assert fields["text"] == text[start:end]
-            assert fields["next_index"] == (end if end < len(text) else None)
-        assert len(world.asked("/n")) == 1
-
     PLACES = {
-        "a rule": dict(robots=f"User-agent: *\nDisallow: /{EVIL}\nDisallow: /n"),
-        "a matching rule": dict(robots=f"User-agent: *\nDisallow: /*{EVIL}"),
+        "a rule": dict(robots=f"User-agent: *\nDisallow: /*{EVIL}"),
         "a title": dict(n=answer(f"# {EVIL}\n\n[{EVIL}](https://b.test/)\n", **NOTES)),
         "a directive": dict(n=answer(status=404, x_robots_tag=EVIL)),
         "a Location": dict(n=moved(f"gopher://{EVIL}/")),
@@ -5389,41 +5344,47 @@ class TestMcp:
         pages = dict(self.PLACES[place])
         robots = pages.pop("robots", "User-agent: *\nAllow: /\n")
         site(world, robots.replace("User-agent: *\n", "User-agent: *\n" + signal), **pages)
-        for path in ["n", "x" + EVIL] if "matching" in place else ["n"]:
-            url = f"https://a.test/{path}"
-            for name in ("fetch", "may_fetch", "discover"):
-                answered = ask(name, url)
-                assert EVIL not in said(answered)
-                text = json.dumps(answered).replace(json.dumps(url), "")
-                assert not signal or EVIL not in text
+        url = A + (EVIL if place == "a rule" else "n")
+        for name in ("fetch", "may_fetch", "discover"):
+            answered = ask(name, url)
+            assert EVIL not in said(answered)
+            text = json.dumps(answered).replace(json.dumps(url), "")
+            assert not signal or EVIL not in text
 
-    def test_no_word_of_an_earlier_redirect_stands_in_our_block(self, ask, world):
-        site(world, n=moved("https://obey.test/n"))
-        site(world, slow(600), host="obey.test")
-        ask("fetch", "https://obey.test/n")
-        assert said(ask("fetch", A + "n")).startswith("Deferred (R4). ")
-        world.at += 600
+    def test_a_name_without_an_address_is_told_unless_a_server_wrote_it(self, ask, world):
+        """In our block, that is; a redirect of an earlier call was written by a server, too."""
+        site(world, n=moved("https://obey.test/n", 301))
+        site(world, host="obey.test")
+        ask("fetch", A + "n")
         reason = "name: obey.test does not exist"
-        nameless = raising(wr.TransportError(reason, final=True))
-        bot = world.bot(transport=types.SimpleNamespace(send=nameless))
-        answered = wr.call_tool("fetch", {"url": A + "n"}, bot)
-        assert "obey" not in said(answered) and reason in answered["content"][1]["text"]
+        world.send = raising(wr.TransportError(reason, final=True))
+        redirected, asked = ask("fetch", A + "n"), ask("fetch", B)
+        assert "obey" not in said(redirected) and reason in redirected["content"][1]["text"]
+        assert said(asked) == f"Failed: robots.txt could not be asked for: {reason}."
+        assert asked["isError"] and len(asked["content"]) == 1
 
-    @pytest.mark.parametrize("refusing", ["a.test", "b.test", "c.test"])
-    def test_where_any_hop_says_ai_input_no_a_model_gets_nothing_of_it(self, ask, world, refusing):
-        """spec 19: outcome, status and our own words alone."""
+    @given("document", BLOCKLIST_URL, ROBOTS, B + "robots.txt", "https://c.test/robots.txt")
+    def test_R3_and_ai_input_of_any_hop_bind_pages_in_memory_too(self, ask, world, document):
+        """spec 19: a model gets the outcome, the status and our own words alone."""
+        is_list = document == BLOCKLIST_URL
+        no_ai = "User-agent: *\nContent-Signal: search=yes, AI-Input=No\nAllow: /\n"
+        words = "Denied by the operator's blocklist" if is_list else "ai-input=no"
         site(world, go=moved(B + "go"))
         site(world, host="b.test", go=moved("https://c.test/go"))
         site(world, host="c.test", go=answer(f"# {EVIL}\n\n[l](https://a.test/{EVIL})", **NOTES))
-        world.web[f"https://{refusing}/robots.txt"] = self.NO_AI
-        answered = ask("fetch", A + "go")
-        fields = fields_of(answered)
-        assert (fields["outcome"], fields["status"], answered["isError"]) == ("fetched", 200, False)
-        assert len(answered["content"]) == 1 and fields["sha256"] == ""
-        later, found = ask("fetch", A + "go", start_index=3), ask("discover", A + "go")
-        answers = answered, later, found
+        ask("fetch", A + "go")
+        world.at += (DAY / 4 if is_list else DAY) - 150
+        assert EVIL in fields_of(ask("fetch", A + "go"))["text"]
+        world.web[document] = blocklist("b.test") if is_list else no_ai
+        world.at += 160
+        later, again = ask("fetch", A + "go", start_index=1), ask("fetch", A + "go")
+        answers = later, again, ask("discover", A + "go")
         assert EVIL not in json.dumps(answers)
-        assert all("ai-input=no" in said(one) and "Found" not in said(one) for one in answers)
+        assert all(words in said(one) and "Found" not in said(one) for one in answers)
+        if not is_list:
+            fields = fields_of(again)
+            assert (fields["outcome"], fields["status"], fields["sha256"]) == ("fetched", 200, "")
+            assert len(again["content"]) == 1 and not again["isError"]
 
     def test_what_a_model_reads_is_short_lines_without_control_characters(self, ask, world):
         words = "a\u202eb" + 60_000 * "c"
@@ -5444,21 +5405,13 @@ class TestMcp:
         assert json.loads(answered["content"][1]["text"]) == sources
         assert len(sources[0]["items"]) == 51 and sources[0]["items"][50] == {"left_out": 20}
 
-    @pytest.mark.parametrize("status", [404, 500])
-    def test_discover_of_a_page_that_offers_nothing_says_so(self, ask, world, status):
-        site(world, n=answer("", content_type="text/html"), **{"llms.txt": status})
-        answered = ask("discover", A + "n")
-        assert said(answered).startswith("No feed") and not answered["isError"]
-
     @given(
         "name, arguments, wanted",
         ("fetch", {}, "want ['url']; fetch takes url, start_index, max_length, html."),
         ("fetch", "https://a.test/", "'https://a.test/', want 'object'"),
         ("fetch", {"url": "x", "selector": "p"}, "/selector: "),
-        ("fetch", {"url": "x", "start_index": -1}, "/start_index: minimum: -1, want 0"),
         ("fetch", {"url": "x", "max_length": 100_001}, "/max_length: maximum: 100001, want 100000"),
         ("fetch", {"url": "example.com"}, "; did you mean https://example.com."),
-        ("may_fetch", {"url": "example.com"}, "; did you mean https://example.com."),
         ("discover", {"url": "example.com"}, "; did you mean https://example.com."),
         ("may_fetch", {"url": "x", "bad\n" * 999: 1}, "/bad"),
         (["fetch"], {}, "want one of fetch, may_fetch, discover"),
@@ -5479,8 +5432,6 @@ class TestMcp:
         error = heard[name]["error"]
         message = error["message"]
         assert error["code"] == code and words in message and message.isprintable()
-        if name == "version":
-            assert error["data"] == {"supported": [STATELESS, *OLDER], "requested": "1"}
 
     def test_a_stateless_answer_has_what_its_schema_demands(self, heard):
         for name in ("discover", "list"):
@@ -5491,17 +5442,18 @@ class TestMcp:
         assert heard["list"]["result"]["tools"] == wr.tools()
         about = heard["discover"]["result"]
         assert about["supportedVersions"] == [STATELESS, *OLDER] and about["instructions"]
+        data = heard["version"]["error"]["data"]
+        assert data == {"supported": [STATELESS, *OLDER], "requested": "1"}
         called = {"content", "structuredContent", "isError", "resultType", "_meta"}
         assert set(heard["nonsense"]["result"]) == called
         assert set(heard["new ping"]["result"]) == {"resultType", "_meta"}
 
     def test_an_older_client_agrees_on_a_version_and_gets_no_key_that_it_does_not_know(self, heard):
         """The official client in TypeScript refuses such a key."""
-        for asked, agreed in HELLOS.items():
-            hello = heard[asked]["result"]
-            assert hello["protocolVersion"] == agreed and hello["capabilities"] == {"tools": {}}
-            assert hello.pop("instructions") and hello["serverInfo"]["version"] == wr.__version__
-            assert set(hello) == {"protocolVersion", "serverInfo", "capabilities"}
+        hello = heard["hello"]["result"]
+        assert hello["protocolVersion"] == OLDER[0] and hello["capabilities"] == {"tools": {}}
+        assert hello.pop("instructions") and hello["serverInfo"]["version"] == wr.__version__
+        assert set(hello) == {"protocolVersion", "serverInfo", "capabilities"}
         assert heard["ping"] == {"jsonrpc": "2.0", "id": "ping", "result": {}}
         assert heard["old list"]["result"] == {"tools": wr.tools()}
         result = heard["arguments"]["result"]
@@ -5522,6 +5474,18 @@ class TestMcp:
             assert one.end() == ([], 0, "")
             assert paths_of(host) == ["/robots.txt", "/hang", "/n"]
 
+    def test_a_call_that_is_cancelled_between_two_requests_sends_no_more(self, client):
+        slowly = "import time\nblocks = wr.Blocklist.blocks\nwr.Blocklist.blocks = lambda self, "
+        slowly += "host: time.sleep(0.5 * ('localhost' in host)) or blocks(self, host)"
+        with text_host() as host:
+            one = client(patch=slowly)
+            one.send(fetch_call(1, host.url + "n"))
+            assert one.hear()["id"] == 1
+            one.send(fetch_call(2, f"http://localhost:{host.port}/n"))
+            time.sleep(0.2)
+            one.send(cancelled(2))
+            assert one.end() == ([], 0, "") and paths_of(host) == ["/robots.txt", "/n"]
+
     def test_R4_calls_that_wait_for_one_host_hold_up_no_call_for_another(self, client):
         with text_host(slow(15)) as host, text_host() as idle:
             one = client()
@@ -5535,23 +5499,20 @@ class TestMcp:
         assert (rest, code, errors.count("\n")) == ([], 1, 1) and "needs threads" in errors
 
     def test_R2_a_robots_txt_whose_exchange_was_cancelled_is_asked_for_again(self, client):
-        def hang_once(connection, player):
-            player.scripts["/robots.txt"] = whole(RULES.encode())
-            then_silence(b"")(connection, player)
-
         with text_host() as host:
-            host.scripts["/robots.txt"] = hang_once
+            host.scripts["/robots.txt"] = then_silence(b"")
             one = client("--timeout", 60)
             one.send(fetch_call(1, host.url + "private"))
             wait_for(host, "/robots.txt")
+            host.scripts["/robots.txt"] = whole(RULES.encode())
             one.send(cancelled(1), fetch_call(2, host.url + "private"))
             assert said(one.hear()["result"]).startswith("Denied by robots.txt")
             assert paths_of(host) == ["/robots.txt", "/robots.txt"]
 
-    def test_R4_a_wait_tells_its_progress_and_can_be_cancelled(self, client):
-        """What was sent keeps its place in the pace; a longer wait than 20 s is deferred."""
+    def test_R4_a_wait_tells_its_progress_until_it_is_cancelled(self, client):
+        """By the client, or after a grace behind the end of stdin. Over 20 s it is deferred."""
         with text_host(slow(15)) as host, text_host(slow(25)) as slower:
-            one = client(patch="wr.PROGRESS_SECONDS = 0.1")
+            one = client(patch="wr.PROGRESS_SECONDS = 0.1; wr.GRACE_SECONDS = 1.0")
             one.send(fetch_call(1, host.url + "a"), fetch_call(2, slower.url))
             assert {one.hear()["id"], one.hear()["id"]} == {1, 2}
             one.send(fetch_call(3, host.url + "b", {**ENVELOPE, "progressToken": "t"}))
@@ -5559,20 +5520,10 @@ class TestMcp:
             assert first["method"] == "notifications/progress" and "id" not in first
             assert first["params"]["progressToken"] == "t"
             assert 0 <= first["params"]["progress"] < second["params"]["progress"]
-            one.send(cancelled(3), fetch_call(4, slower.url))
-            reply = next(message for message in iter(one.hear, None) if "id" in message)
-            assert reply["id"] == 4 and said(reply["result"]).startswith("Deferred (R4). ")
-            assert one.end() == ([], 0, "")
-            assert paths_of(host) == ["/robots.txt", "/a"]
-
-    def test_after_the_end_of_stdin_calls_have_a_grace_and_are_then_cancelled(self, client):
-        with text_host(slow(15)) as host, text_host() as idle:
-            one = client(patch="wr.GRACE_SECONDS = 1.0")
-            one.send(fetch_call(1, host.url + "a"))
-            assert one.hear()["id"] == 1
-            one.send(fetch_call(2, host.url + "b"), fetch_call(3, idle.url))
-            rest, code, errors = one.end()
-            assert ([reply["id"] for reply in rest], code, errors) == ([3], 0, "")
+            one.send(cancelled(3), fetch_call(4, slower.url), fetch_call(5, host.url + "c"))
+            (*_, reply), code, errors = one.end()
+            assert (reply["id"], code, errors) == (4, 0, "")
+            assert said(reply["result"]).startswith("Deferred (R4). ")
             assert paths_of(host) == ["/robots.txt", "/a"]
 
     def test_what_ran_into_its_timeout_is_not_tried_again(self, client):
@@ -5582,13 +5533,6 @@ class TestMcp:
             one.send(fetch_call(1, host.url))
             assert said(one.hear()["result"]).startswith("Failed (no usable answer).")
             assert len(host.asked) <= 2
-
-    def test_a_client_that_goes_away_ends_the_server(self, tmp_path):
-        with spawned("--mcp", "--cache-dir", tmp_path, stdin=subprocess.PIPE) as process:
-            process.stdout.close()
-            process.stdin.write(json.dumps(request(1, "tools/list")).encode() + b"\n")
-            process.stdin.flush()
-            assert process.wait(timeout=20) == 141 and process.stderr.read() == b""
 
 
 # === 5. TRANSPORT ============================================================
@@ -5672,7 +5616,7 @@ class Player(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), None)
         self.script, self.tls, self.closes = script, tls, closes
         self.scripts, self.asked, self.overlaps = {}, [], 0
-        self.is_over, self.has_asked = threading.Event(), threading.Event()
+        self.is_over = threading.Event()
         self.connections, self.ended = [], []
         self.port = self.server_address[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/"
@@ -5713,7 +5657,6 @@ class Player(socketserver.ThreadingTCPServer):
                 return False
             head += piece
         asked.append(head.decode("latin-1"))
-        self.has_asked.set()
         script = self.scripts.get(head.split()[1].decode(), self.script)
         if callable(script):
             script(connection, self)
@@ -5721,12 +5664,9 @@ class Player(socketserver.ThreadingTCPServer):
         connection.sendall(script)
         return not self.closes
 
-    def lines(self):
-        """The request lines, in a list for each connection that asked for something."""
-        return [[head.split("\r\n")[0] for head in asked] for asked in self.asked if asked]
-
     def paths(self):
-        return [[line.split()[1] for line in lines] for lines in self.lines()]
+        """What was asked for, in a list for each connection that asked for something."""
+        return [[head.split()[1] for head in asked] for asked in self.asked if asked]
 
 
 def says_hello(url, by=None):
@@ -5740,47 +5680,12 @@ def refusals(url, by):
     return [caught.value, trouble(url, by)]
 
 
-def hasty_bot(player, **options):
-    """A bot of a raw server, whose pauses take no time."""
-    options = {"origin": player.url[:-1], "allow_private": True, "max_wait": 60, **options}
-    options.setdefault("transport", transport())
-    return wr.Bot(None, clock=wr.VirtualClock(NOW), warn=print, **options)
-
-
 HEL, LO = gzip.compress(b"hel"), gzip.compress(b"lo")
-
-READ = [  # name, bytes on the wire that say hello; the server closes behind them
-    ("more than a length", HELLO + b", world"),
-    ("to the end", OK + b"\r\nhello"),
-    ("HTTP/1.0", b"HTTP/1.0 200\r\n\r\nhello"),
-    ("no carriage returns", b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
-    ("chunks", CHUNKED[:-4] + b" \r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nT: 1\r\n\r\n"),
-    ("103 first", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 2 + HELLO),
-    ("gzips and padding", whole(HEL + bytes(9) + LO + bytes(99999), GZIP)),
-    ("deflate", whole(zlib.compress(b"hello"), b"Content-Encoding: deflate")),
-    ("a charset for a coding", whole(b"hello", b"Content-Encoding: utf-8")),
-    ("one of two, a blank", whole(HEL + LO, b"Content-Encoding \t: None, gzip")),
-    ("lines that go on", OK + b" more\r\nA: b\r\n \r\n" + HELLO[17:]),
-]
 
 EARLY = "connection closed before the end of the answer"
 STATUS = "broken status line"
 FOREIGN = "want gzip or deflate"
 UNCLEAR = "the end of the body is unclear: Transfer-Encoding"
-
-FRAMED = [  # name, odd lines, and the body of a 200 whose "hello" they frame, or why it has none
-    ("a length thrice", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
-    ("identity and a length", b"Transfer-Encoding: Identity\r\nContent-Length: 4", b"hell"),
-    ("no colon", b"Words", b"hello"),
-    ("two lengths, one of them zero", b"Content-Length: 0\r\nContent-Length: 5", UNCLEAR),
-    ("an empty length", b"Content-Length:", UNCLEAR),
-    ("a length with a low line", b"Content-Length: 0_5", UNCLEAR),
-    ("a length of 5,000 digits", b"Content-Length: " + b"9" * 5000, UNCLEAR),
-    ("a length cut in two", b"Content- Length: 5", UNCLEAR),
-    ("a framing with a blank", b"Transfer-Encoding\t: chunked", UNCLEAR),
-    ("gzip, chunked", b"Transfer-Encoding: gzip, chunked", UNCLEAR),
-    ("chunked twice", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", UNCLEAR),
-]
 
 CODINGS = "br zstd compress X-Compress dcb dcz gzip,gzip br,none,gzip".split()
 
@@ -5789,21 +5694,13 @@ TORN = [  # name, bytes on the wire, what the reason says; the server closes beh
     ("101", b"HTTP/1.1 101 Switching\r\n\r\n\0\n", STATUS),
     ("HTTP/0.9", b"<html>hello</html>\n", STATUS),
     ("no size of a chunk", CHUNKED + b"xyz\r\nhello\r\n0\r\n\r\n", "body: "),
-    ("no last chunk", CHUNKED + b"5\r\nhello\r\n", EARLY),
     ("half the trailers", CHUNKED + b"0\r\nA: b\r\n", EARLY),
     ("a short body", OK + b"Content-Length: 9\r\n\r\nhello", EARLY),
     ("200 headers", OK + b"a: b\r\n" * 200 + b"\r\n", "100 headers"),
     ("a wrong sum", whole(HEL[:-8] + bytes(8), GZIP), "broken gzip"),
     ("a cut second gzip", whole((HEL + LO)[:-1], GZIP), "ends early"),
     ("words behind a gzip", whole(HEL + bytes(9) + b"words", GZIP), "broken gzip"),
-    ("NULs before a gzip", whole(bytes(9) + HEL, GZIP), "broken gzip"),
     *[(name, whole(b"x", b"Content-Encoding: %b" % name.encode()), FOREIGN) for name in CODINGS],
-]
-
-ENDLESS = [  # name, what comes first, and what then comes again and again
-    ("1xx", b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 999),
-    ("trailers", CHUNKED + b"0\r\n", b"A: b\r\n" * 9999),
-    ("empty blocks", OK + GZIP[:18] + b"deflate\r\n\r\n\x78\x9c", b"\0\0\0\xff\xff" * 9999),
 ]
 
 STAGES = [  # name, what came before nothing more did, and the stage that the reason names
@@ -5811,21 +5708,6 @@ STAGES = [  # name, what came before nothing more did, and the stage that the re
     ("length", OK + b"Content-Length: 9999\r\n\r\nab", "body"),
     ("to the end", OK + b"\r\n", "body"),
     ("chunk", CHUNKED + b"999999\r\nab", "body"),
-]
-
-KEPT = [  # name, the first answer, whether the second request follows on the same connection
-    ("chunks and trailers", CHUNKED + b"5;x\r\nhello\r\n0\r\nT: 1\r\n\r\n", True),
-    ("gzip and padding", whole(HEL + LO + bytes(40000), GZIP), True),
-    ("204 in chunks", b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n", True),
-    ("304", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n", True),
-    ("404, unread", whole(b"none", status=b"404 Not Found"), True),
-    ("1.0, kept", HELLO.replace(b"1.1 200 OK", b"1.0 200 OK\r\nConnection: keep-alive"), True),
-    ("HTTP/1.0", HELLO.replace(b"1.1", b"1.0"), False),
-    ("close", whole(b"hello", b"Connection: Close"), False),
-    ("cut", whole(b"x" * 10**5), False),
-    ("304 with an odd length", b"HTTP/1.1 304 Same\r\nContent-Length: 0_5\r\n\r\n", False),
-    ("a surplus", HELLO + b"\r\n", False),
-    ("404 in chunks, unread", CHUNKED.replace(b"200", b"404") + b"0\r\n\r\n", False),
 ]
 
 FORK = """if True:
@@ -5842,12 +5724,6 @@ FORK = """if True:
 """
 
 CREDENTIALS = "Proxy-Authorization: Basic dXMgZXI6cEBzcw=="
-BAD_PROXIES = [
-    "socks5://user:secret@127.0.0.1:1", "https://user:secret@127.0.0.1:1", "http://user:secret@",
-    "http://user:secret@127.0.0.1:port", "http://user:secret@127.0.0.1:99999", " ",
-    "http://user:sec/ret@127.0.0.1:1", "user:sec?ret@127.0.0.1:1", "http://127.0.0.1:1/path",
-]  # fmt: skip
-
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone has this")
 
@@ -5868,7 +5744,18 @@ def silent_address(host, port):
 class TestTransport:
     """Exchanges on the wire."""
 
-    @given_rows("wire", *READ)
+    @given_rows(
+        "wire",
+        ("to the end", OK + b"\r\nhello"),
+        ("HTTP/1.0", b"HTTP/1.0 200\r\n\r\nhello"),
+        ("no carriage returns", b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
+        ("chunks", CHUNKED[:-4] + b" \r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nT: 1\r\n\r\n"),
+        ("103 first", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 2 + HELLO),
+        ("gzips and padding", whole(HEL + bytes(9) + LO + bytes(99999), GZIP)),
+        ("deflate", whole(zlib.compress(b"hello"), b"Content-Encoding: deflate")),
+        ("one of two, a blank", whole(HEL + LO, b"Content-Encoding \t: None, gzip")),
+        ("lines that go on", OK + b" more\r\nA: b\r\n \r\n" + HELLO[17:]),
+    )
     def test_an_answer_is_read(self, wire):
         with Player(wire, closes=True) as player:
             response = send(player.url)
@@ -5880,12 +5767,14 @@ class TestTransport:
             error = trouble(player.url)
         assert wanted in error.reason and error.final is (wanted == FOREIGN)
 
-    @given_rows("first, again", *ENDLESS)
+    @given_rows(
+        "first, again",
+        ("1xx", b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 999),
+        ("empty blocks", OK + GZIP[:18] + b"deflate\r\n\r\n\x78\x9c", b"\0\0\0\xff\xff" * 9999),
+    )
     def test_the_wire_is_bounded_as_a_whole(self, first, again):
         with Player(drip(first, again, 0.0)) as player:
-            reason = trouble(player.url, max_bytes=2**20).reason
-            # From 3.14 on http.client itself bounds trailers.
-            assert "more bytes on the wire" in reason or "more than 100 trailers" in reason
+            assert "more bytes on the wire" in trouble(player.url, max_bytes=2**20).reason
 
     @given_rows("sent, stage", *STAGES)
     @given("script", then_silence, drip)
@@ -5896,14 +5785,24 @@ class TestTransport:
         if script is then_silence or stage == "answer":
             assert error.reason == f"no complete answer within 0.1 s ({stage}; timeout)"
 
-    def test_headers_come_in_order_without_those_whose_name_has_a_blank(self):
+    def test_headers_come_in_order_without_lines_that_are_no_headers(self):
         lines = b"B: 1\r\nA:2 \r\nX Foo: 2\r\n more: 3\r\nb:  x\r\n\ty\r\nB : 4\r\nX\tY:\r\nC: \xc3"
-        with Player(b"HTTP/1.1 404 None\r\n" + lines + b"\r\n\r\n", closes=True) as player:
+        with Player(b"HTTP/1.1 404 None\r\nWords\r\n" + lines + b"\r\n\r\n", closes=True) as player:
             response = send(player.url)
         expected = [("b", "1"), ("a", "2"), ("b", "x y"), ("b", "4"), ("c", "\xc3")]
         assert (response.status, response.headers) == (404, expected)
 
-    @given_rows("lines, body", *FRAMED)
+    @given_rows(
+        "lines, body",
+        ("a length thrice", b"Content-Length: 05\t,05\r\nContent-Length: 05", b"hello"),
+        ("identity and a length", b"Transfer-Encoding: Identity\r\nContent-Length: 4", b"hell"),
+        ("two lengths, one of them zero", b"Content-Length: 0\r\nContent-Length: 5", UNCLEAR),
+        ("an empty length", b"Content-Length:", UNCLEAR),
+        ("a length of 5,000 digits", b"Content-Length: " + b"9" * 5000, UNCLEAR),
+        ("a length cut in two", b"Content- Length: 5", UNCLEAR),
+        ("a framing with a blank", b"Transfer-Encoding\t: chunked", UNCLEAR),
+        ("gzip, chunked", b"Transfer-Encoding: gzip, chunked", UNCLEAR),
+    )
     def test_what_frames_a_body_matters_only_where_one_is_wanted(self, lines, body):
         wire = b"HTTP/1.1 %s X\r\nRetry-After: 3600\r\n" + lines + b"\r\n\r\nhello"
         with Player(closes=True) as player:
@@ -5939,35 +5838,16 @@ class TestTransport:
             response = send(player.url)
         assert (response.body, response.truncated) == (b"", True)
 
-    @given("path", "/", "/p;a?b=//c")
-    def test_the_request_on_the_wire(self, path):
+    def test_the_request_on_the_wire(self):
         with Player() as player:
-            send(player.url[:-1] + path, headers={"Accept-Encoding": "gzip", "X-Y": "z"})
-        host = f"Host: 127.0.0.1:{player.port}"
-        lines = [f"GET {path} HTTP/1.1", host, "Connection: keep-alive", "Accept-Encoding: gzip"]
-        assert player.asked[0][0].split("\r\n") == [*lines, "X-Y: z", "", ""]
-
-    def test_no_header_begins_another(self):
-        left = []
-        with Player() as player:
-            error = trouble(player.url, headers={"X": "a\nB: c"}, departed=lambda: left.append(1))
-        assert error.final and player.lines() == left == []
-
-    def test_departed_is_called_once_when_the_request_has_left(self):
-        def script(connection, player):
-            while not calls and not player.is_over.wait(0.01):
-                pass
-            connection.sendall(HELLO)
-
-        calls = []
-        with Player(script) as player:
-            send(player.url, departed=lambda: calls.append(player.has_asked.wait(5)))
-        assert calls == [True]
+            send(player.url + "p;a?b=//c", headers={"Accept-Encoding": "gzip", "X-Y": "z"})
+        lines = ["GET /p;a?b=//c HTTP/1.1", f"Host: 127.0.0.1:{player.port}"]
+        lines += ["Connection: keep-alive", "Accept-Encoding: gzip", "X-Y: z", "", ""]
+        assert player.asked[0][0].split("\r\n") == lines
 
     def test_a_request_that_broke_off_while_it_was_written_has_left(self, monkeypatch):
         calls, broken = [], raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))
-        for name in ("send", "sendall"):
-            monkeypatch.setattr(socket.socket, name, broken)
+        monkeypatch.setattr(socket.socket, "sendall", broken)
         with Player() as player:
             error = trouble(player.url, departed=lambda: calls.append(1))
         assert error.reason.startswith("request: ") and calls == [1]
@@ -5998,14 +5878,11 @@ class TestTransport:
     @given(
         "answer, wanted",
         (socket.gaierror(socket.EAI_NONAME, "unknown"), "name: gone.test does not exist"),
-        ([], "name: gone.test does not exist"),
         (socket.gaierror(socket.EAI_AGAIN, "Failure"), "name: gone.test: Failure"),
         (lambda: time.sleep(1), "name: gone.test: the look-up had no answer within 0.12 s"),
     )
     @given("timeout, of_name", (0.12, 10.0), (10.0, 0.12))
-    def test_a_name_that_cannot_be_looked_up_is_final_for_a_minute(
-        self, answer, wanted, timeout, of_name, names
-    ):
+    def test_a_failed_look_up_is_final_for_a_minute(self, answer, wanted, timeout, of_name, names):
         names["gone.test"] = answer
         door = transport()
         assert door.name_seconds == 10.0
@@ -6023,14 +5900,6 @@ class TestTransport:
         door.resolve("http://door.test/", 10.0)
         assert trouble("http://gone.test/", door).reason == "name: gone.test does not exist"
 
-    def test_the_exchange_of_another_thread_takes_none_of_the_time(self):
-        with Player() as player, Player(then_silence(b"")) as slow:
-            other = threading.Thread(target=trouble, args=[slow.url], kwargs={"timeout": 0.4})
-            other.start()
-            assert slow.has_asked.wait(10)
-            assert send(player.url, timeout=0.3).body == b"hello"
-            other.join(10)
-
     def test_without_sockets_a_line_says_so(self, names, monkeypatch):
         monkeypatch.setattr(sys, "platform", "emscripten")
         error = trouble("http://door.test/")
@@ -6044,45 +5913,24 @@ class TestTransport:
             names["many.test"] = ["::1", "127.0.0.2", "127.0.0.3", "127.0.0.1"]
             assert send(f"http://many.test:{player.port}/", timeout=0.6).body == b"hello"
 
-    @given("has_threads", True, False)
-    def test_a_thread_loads_certificates_for_all_connections(self, tls, monkeypatch, has_threads):
-        make, by = ssl.create_default_context, []
-
-        def noted():
-            by.append(threading.current_thread() is threading.main_thread())
-            return make()
-
-        monkeypatch.setattr(ssl, "create_default_context", noted)
-        if not has_threads:
-            monkeypatch.setattr(wr._thread, "start_new_thread", no_thread)
-        door = transport()
-        with Player(tls=tls, closes=True) as player:
-            assert says_hello(player.url, door) and says_hello(player.url, door)
-        assert by == [not has_threads]
-
-    def test_a_certificate_for_another_name_or_of_a_stranger_is_final(
-        self, tls, names, monkeypatch
-    ):
+    def test_a_certificate_of_another_name_or_a_stranger_is_final(self, tls, names, monkeypatch):
         names["wrong.test"] = ["127.0.0.1"]
         with Player(tls=tls) as player:
             wrong = trouble(f"https://wrong.test:{player.port}/")
             monkeypatch.delenv("SSL_CERT_FILE")
             unknown = trouble(player.url)
         assert wrong.final and wrong.reason.startswith("TLS: ") and "mismatch" in wrong.reason
-        assert unknown.final and "SSL_CERT_FILE" in unknown.reason and player.lines() == []
+        assert unknown.final and "SSL_CERT_FILE" in unknown.reason and player.paths() == []
 
-    @given("says_goodbye", True, False)
-    def test_a_bare_end_of_TLS_is_no_end_of_a_body(self, says_goodbye, tls):
-        def script(connection, player):
+    def test_a_bare_end_of_TLS_is_no_end_of_a_body(self, tls):
+        def say_goodbye(connection, player):
             connection.sendall(OK + b"\r\nhello")
-            if says_goodbye:
-                connection.unwrap()
+            connection.unwrap()
 
-        with Player(script, tls=tls) as player:
-            if says_goodbye:
-                assert says_hello(player.url)
-            else:
-                assert trouble(player.url).reason.startswith("body: ")
+        with Player(OK + b"\r\nhello", tls=tls, closes=True) as player:
+            assert trouble(player.url).reason.startswith("body: ")
+            player.script = say_goodbye
+            assert says_hello(player.url)
 
     def test_http_goes_through_a_proxy_in_absolute_form(self, names):
         with Player() as proxy:
@@ -6101,8 +5949,7 @@ class TestTransport:
                 while player.answer(secured, player.asked[0]):
                     pass
 
-        left, named = [], []
-        tls.sni_callback = lambda connection, name, context: named.append(name)
+        left = []
         with Player() as proxy, wr.CONNECTION.call():
             proxy.scripts["door.test:443"] = script
             setting = f"us%20er:p%40ss@127.0.0.1:{proxy.port}"
@@ -6113,7 +5960,7 @@ class TestTransport:
         assert proxy.paths() == [["door.test:443", "/s", "/s"]] and left == [1, 1]
         connect, request, _ = proxy.asked[0]
         assert {f"User-Agent: {wr.USER_AGENT}", CREDENTIALS} < set(connect.split("\r\n"))  # R1
-        assert "Proxy" not in request and named == ["door.test"]
+        assert "Proxy" not in request
 
     @given(
         "said, wanted, is_final",
@@ -6136,8 +5983,9 @@ class TestTransport:
         with Player() as proxy:
             proxy.scripts["http://door.test/robots.txt"] = page
             door = transport(proxies={"http": f"127.0.0.1:{proxy.port}"})
-            with hasty_bot(proxy, origin="http://list.test", transport=door) as bot:
-                result = bot.fetch("http://door.test/page")
+            options = {"origin": "http://list.test", "clock": wr.VirtualClock(NOW)}
+            bot = wr.Bot(None, allow_private=True, transport=door, **options)
+            result = bot.fetch("http://door.test/page")
         assert result.outcome == outcome and ("wants other" in result.reason) is not result.ok
         assert any(sent.kind == "robots" for sent in result.requests) is result.ok
 
@@ -6147,20 +5995,19 @@ class TestTransport:
         error = trouble("http://door.test/", transport(proxies={"http": f"127.0.0.1:{port}"}))
         assert error.final and error.reason.startswith(f"proxy 127.0.0.1:{port}: connect: ")
 
-    @given("value", *BAD_PROXIES)
+    @given("value", "socks5://u:secret@127.0.0.1:1", "u:sec/ret@127.0.0.1:1", "u:secret@[::", " ")
     def test_a_bad_proxy_is_never_a_direct_connection(self, value, environment):
         environment.setenv("ALL_PROXY", value)
         with Player() as player:
             for error in refusals(player.url, transport(proxies=None)):
                 assert error.final and not error.refused and "all_proxy" in error.reason
                 assert "want http://" in error.reason and "sec" not in error.reason
-        assert player.lines() == []
+        assert player.paths() == []
 
     @given(
         "variables, is_proxied",
         ({"https_proxy": "http://127.0.0.1:1", "ALL_PROXY": "P"}, True),
         ({"http_proxy": "P", "NO_PROXY": "oor.test"}, True),
-        ({"http_proxy": ""}, False),
         ({"http_proxy": "P", "NO_PROXY": "a.test, .Door.test"}, False),
         ({"all_proxy": "socks5://127.0.0.1:1", "no_proxy": "door.test"}, False),
     )
@@ -6170,9 +6017,20 @@ class TestTransport:
             for name, value in variables.items():
                 environment.setenv(name, value.replace("P", f"http://127.0.0.1:{proxy.port}"))
             assert says_hello(f"http://www.door.test:{site.port}/", transport(proxies=None))
-        assert (len(proxy.lines()), len(site.lines())) == (is_proxied, not is_proxied)
+        assert (len(proxy.paths()), len(site.paths())) == (is_proxied, not is_proxied)
 
-    @given_rows("first, is_kept", *KEPT)
+    @given_rows(
+        "first, is_kept",
+        ("chunks and trailers", CHUNKED + b"5;x\r\nhello\r\n0\r\nT: 1\r\n\r\n", True),
+        ("204 in chunks", b"HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n", True),
+        ("304", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n", True),
+        ("404, unread", whole(b"none", status=b"404 Not Found"), True),
+        ("close", whole(b"hello", b"Connection: Close"), False),
+        ("cut", whole(b"x" * 10**5), False),
+        ("304 with an odd length", b"HTTP/1.1 304 Same\r\nContent-Length: 0_5\r\n\r\n", False),
+        ("a surplus", HELLO + b"\r\n", False),
+        ("404 in chunks, unread", CHUNKED.replace(b"200", b"404") + b"0\r\n\r\n", False),
+    )
     def test_a_connection_is_kept_behind_the_exact_end_of_an_answer(self, first, is_kept):
         with Player() as player, wr.CONNECTION.call():
             player.scripts["/1"] = first
@@ -6195,64 +6053,46 @@ class TestTransport:
         assert len(player.asked + other.asked) == 3
         assert player.overlaps + other.overlaps == 0
 
-    @given_rows(
-        "end",
-        ("closed", lambda connection, player: connection.close()),
-        ("reset", reset),
-        ("unasked bytes", lambda connection, player: connection.sendall(HELLO)),
-    )
-    def test_a_kept_connection_that_speaks_is_replaced_before_anything_is_sent(self, end):
+    @given("end", reset, lambda connection, player: connection.sendall(HELLO), lambda *_: None)
+    def test_a_kept_connection_that_ended_or_speaks_is_replaced_before_a_request(self, end):
         def script(connection, player):
             connection.sendall(HELLO)
             assert answered.wait(10)
             end(connection, player)
-            has_ended.set()
 
-        answered, has_ended = threading.Event(), threading.Event()
+        answered = threading.Event()
         with Player() as player, wr.CONNECTION.call():
             player.scripts["/1"] = script
             door = transport()
             send(player.url + "1", door)
             answered.set()
-            assert has_ended.wait(10)
+            assert player.ended[0].wait(10)
             assert says_hello(player.url + "2", door)
         assert player.paths() == [["/1"], ["/2"]]
 
     def test_a_kept_connection_that_fails_later_is_an_answer_that_did_not_come(self):
-        left = []
         with Player() as player, wr.CONNECTION.call():
             player.scripts["/2"] = reset
             door = transport()
             send(player.url + "1", door)
-            error = trouble(player.url + "2", door, departed=lambda: left.append(1))
-        assert (left, error.final, player.paths()) == ([1], False, [["/1", "/2"]])
+            assert not trouble(player.url + "2", door).final
+        assert player.paths() == [["/1", "/2"]]
 
-    def test_a_connection_ends_with_the_outermost_call(self):
-        with Player() as player:
-            door = transport()
-            with wr.CONNECTION.call():
-                with wr.CONNECTION.call():
-                    send(player.url, door)
-                send(player.url, door)
-            assert player.ended[0].wait(5)
-            send(player.url, door)  # outside of any call
-            assert player.ended[1].wait(5)
-        assert player.paths() == [["/", "/"], ["/"]]
-
-    @given("seconds, is_kept", (14.0, True), (16.0, False))
-    def test_a_connection_is_closed_before_a_longer_pause(self, seconds, is_kept):
-        with Player() as player, wr.CONNECTION.call():
-            send(player.url)
-            wr.CONNECTION.rest(seconds)
-            assert player.ended[0].wait(0.1 if is_kept else 5) is not is_kept
-
-    def test_a_call_of_a_bot_keeps_its_connection_and_closes_it(self):
+    def test_a_connection_ends_with_the_outermost_call_or_before_a_long_pause(self):
         with Player(whole(b"none", status=b"404 Not Found")) as player:
-            player.scripts["/page"] = HELLO
-            bot = hasty_bot(player)
-            assert bot.fetch(player.url + "page").body == b"hello"
-            assert player.paths() == [[LIST_PATH, "/robots.txt", "/page"]]
+            options = {"origin": player.url[:-1], "clock": wr.VirtualClock(NOW)}
+            bot = wr.Bot(None, allow_private=True, transport=transport(), **options)
+            bot.fetch(player.url + "1")
             assert player.ended[0].wait(5)
+            with wr.CONNECTION.call():
+                bot.fetch(player.url + "2")
+                wr.CONNECTION.rest(14.0)
+                bot.fetch(player.url + "3")
+                wr.CONNECTION.rest(16.0)
+                assert player.ended[1].wait(5)
+            send(player.url)  # outside of any call
+            assert player.ended[2].wait(5)
+        assert player.paths() == [[LIST_PATH, "/robots.txt", "/1"], ["/2", "/3"], ["/"]]
 
     @LINUX
     def test_a_forked_child_closes_its_copy(self):
@@ -6278,20 +6118,15 @@ class TestTransport:
                 door.abort()  # of nothing
         assert player.overlaps == 0
 
-    def test_abort_ends_a_handshake(self):
-        door = transport()
-        with socket.create_server(("127.0.0.1", 0)) as listener, time_limit(5):
-            threading.Timer(0.2, door.abort).start()
-            error = trouble(f"https://127.0.0.1:{listener.getsockname()[1]}/", door)
-        assert (error.reason, error.final) == ("cancelled (TLS)", True)
-
     @LINUX
-    def test_abort_ends_a_connect(self):
+    def test_abort_ends_a_connect_and_a_handshake(self):
         door = transport()
-        with silent_address("127.0.0.1", 0) as port, time_limit(5):
-            threading.Timer(0.2, door.abort).start()
-            error = trouble(f"http://127.0.0.1:{port}/", door)
-        assert error.reason == "cancelled (connect)" and error.final
+        with silent_address("127.0.0.1", 0) as silent, Player(then_silence(b"")) as player:
+            for port, stage in ((silent, "connect"), (player.port, "TLS")):
+                threading.Timer(0.2, door.abort).start()
+                with time_limit(5):
+                    error = trouble(f"https://127.0.0.1:{port}/", door)
+                assert (error.reason, error.final) == (f"cancelled ({stage})", True)
 
 
 # === 6. WEATHER ==============================================================
@@ -6302,48 +6137,34 @@ WEATHER = {
     "no answer": wr.TransportError("reset"),
     "no name": wr.TransportError("there is no such name", final=True),
     "not found": 404,
-    "gone": 410,
     "an error": 500,
     "pushed back": 503,
     "pushed back for an hour": answer(status=429, retry_after=3600),
-    "pushed back by nonsense": answer(status=503, retry_after="soon"),
     "a part": answer("x", status=206),
     "nothing": answer(""),
     "a redirect to itself": None,
-    "a redirect to nowhere": moved(""),
     "a redirect into a private net": moved("http://10.1.2.3/"),
     "binary": answer(bytes(range(256)) * 40),
     "deep JSON": answer("[" * 100_000, content_type="application/json"),
     "a page that stands for all": answer("<html><title>x</title>", content_type="text/html"),
     "an odd status": 799,
-    "not modified": 304,
     "slow": answer("x", seconds=29),
     "a transport with a bug": ZeroDivisionError("bug"),
     "too much": answer(b"x" * (11 * 2**20)),
-}
-
-DOCUMENTS = {
-    "the target": A,
-    "robots.txt": ROBOTS,
-    "the blocklist": BLOCKLIST_URL,
-    "the schema": SCHEMA_URL,
-    "robots2.txt": A + "robots2.txt",
-    "llms.txt": A + "llms.txt",
 }
 
 
 class TestWeather:
     """Every document and every target meets every kind of trouble: an outcome, in time."""
 
-    @pytest.mark.parametrize("document", DOCUMENTS)
+    @given("url", A, ROBOTS, BLOCKLIST_URL, SCHEMA_URL, A + "robots2.txt", A + "llms.txt")
     @pytest.mark.parametrize("trouble", WEATHER)
-    def test_trouble_ends_in_an_outcome_and_is_over_when_it_is_over(self, world, document, trouble):
-        url = DOCUMENTS[document]
-        held = blocklist("blocked.test", schema=None if document == "the schema" else {})
+    def test_trouble_ends_in_an_outcome_and_is_over_when_it_is_over(self, world, url, trouble):
+        held = blocklist("blocked.test", schema=None if url == SCHEMA_URL else {})
         world.web.update({A: answer("[t](https://l.test/)", content_type="text/markdown")})
         world.web.update({SCHEMA_URL: "{}", BLOCKLIST_URL: held, B: "x"})
         well = world.web.get(url, 404)
-        bot = world.bot(robots2=document == "robots2.txt")
+        bot = world.bot(robots2="robots2" in url)
         assert bot.fetch("https://blocked.test/").gate == "R3"
         world.at += 8 * DAY
         world.web[url] = moved(url) if WEATHER[trouble] is None else WEATHER[trouble]
@@ -6358,7 +6179,7 @@ class TestWeather:
         # It is over, and nothing starves.
         world.web[url] = well
         world.at += 2 * DAY
-        assert world.bot(robots2=document == "robots2.txt").fetch(A).ok
+        assert world.bot(robots2="robots2" in url).fetch(A).ok
 
 
 # === 7. MANY PROCESSES =======================================================
