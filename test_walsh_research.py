@@ -52,7 +52,6 @@ import zlib
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -91,15 +90,6 @@ CAPTURED = {"capture_output": True, "encoding": "utf-8", "timeout": 60}
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 CHECKLIST = "R1 R2 R2a R2b R2c R2d R3 R3a R3b R3c R4 R5 R6 R7 R8 R9 R10 R11 R12 R13".split()
 INDEX_PATH = "/.well-known/walsh-research/test-fixtures.json"
-PLACES = {
-    "robots": "/robots.txt",
-    "index": INDEX_PATH,
-    "page": "/bot/",
-    "blocklist": LIST_PATH,
-    "allow": "/research/bots/dogfood-allow",
-    "walsh_only": "/research/bots/dogfood-walsh-only",
-    "external": "/allowed",
-}
 SOURCE = MODULE.read_text("utf-8")
 BANNERS = [
     (SOURCE.count("\n", 0, found.start()) + 1, int(found[1]), found[2])
@@ -1461,8 +1451,10 @@ class TestR3b:
     )
     @pytest.mark.parametrize("count", [1, 2])
     def test_a_list_that_the_disk_spoils_opens_no_gate(self, world, spoil, count):
-        lists = cached(blocklist("a.test"), '"1"'), cached(blocklist("a.test", "c.test"), '"2"')
-        world.web[BLOCKLIST_URL] = [*lists]
+        world.web[BLOCKLIST_URL] = [
+            functools.partial(cached, blocklist("a.test"), '"1"'),
+            functools.partial(cached, blocklist("a.test", "c.test"), '"2"'),
+        ]
         resident = world.bot()
         for _ in (1, 2):
             resident.fetch(A)
@@ -1475,7 +1467,7 @@ class TestR3b:
         assert resident.fetch(A).gate == world.bot().fetch(A).gate == "R3"
         assert A not in world.asked()
         assert final(world.bot().fetch(B)) == (FETCHED if count == 1 else ("deferred", "R3"))
-        world.web[BLOCKLIST_URL] = cached(blocklist("c.test"), '"2"')
+        world.web[BLOCKLIST_URL] = functools.partial(cached, blocklist("c.test"), '"2"')
         world.at += 400
         assert world.bot().fetch(A).ok, "a 304 of the newer list would bless the older"
 
@@ -5196,6 +5188,7 @@ SERVED = [
     request("arguments", "tools/call", name="fetch", arguments={"url": 7}),
     fetch_call("nonsense", "nonsense \u2028 \U0001f600"),
     request("hello", "initialize", protocolVersion="2024-11-05"),
+    *[request(version, "initialize", protocolVersion=version) for version in OLDER],
 ]
 
 
@@ -5450,8 +5443,13 @@ class TestMcp:
 
     def test_an_older_client_agrees_on_a_version_and_gets_no_key_that_it_does_not_know(self, heard):
         """The official client in TypeScript refuses such a key."""
+        agreed = [heard[version]["result"]["protocolVersion"] for version in OLDER]
         hello = heard["hello"]["result"]
-        assert hello["protocolVersion"] == OLDER[0] and hello["capabilities"] == {"tools": {}}
+        assert (
+            agreed == OLDER
+            and hello["protocolVersion"] == OLDER[0]
+            and hello["capabilities"] == {"tools": {}}
+        )
         assert hello.pop("instructions") and hello["serverInfo"]["version"] == wr.__version__
         assert set(hello) == {"protocolVersion", "serverInfo", "capabilities"}
         assert heard["ping"] == {"jsonrpc": "2.0", "id": "ping", "result": {}}
