@@ -1715,6 +1715,7 @@ BACK = {A + "1": moved(B), B: moved(A + "2"), A + "2": "x", A + "busy": 429}
 RING = [f"https://h{number}.test/" for number in range(4)]
 RING_WEB = {url: moved(there + "x") for url, there in zip(RING, RING[1:] + RING[:1])}
 RING_WEB.update({url + "robots.txt": SLOW for url in RING}, **{url + "x": "x" for url in RING})
+GONE = {A: moved(WWW + "0"), WWW + "robots.txt": SLOW, WWW: "x", WWW + "2": "y"}
 GUESTS = {f"https://h{number}.test/": moved(f"{B}{number}") for number in range(8)}
 LINE = {B + "busy": BUSY, B + "robots.txt": slow(100), **{f"{B}{n}": "x" for n in range(8)}}
 
@@ -1731,6 +1732,7 @@ DAILY = [
     daily("a busy page before a guest", BUSY_WWW, 5, {WWW + "busy": 0, A: 4}),
     daily("a way out of a busy host and back", BACK, 12, {A + "busy": 0, A + "1": 10}),
     daily("a line", {**GUESTS, **LINE}, 2, {B + "busy": 0, **dict.fromkeys(GUESTS, 1)}),
+    daily("a way to what is gone", GONE, 12, {A: 0, WWW: 3, WWW + "2": 3}),
     daily("a ring of slow hosts", RING_WEB, 12, dict.fromkeys(RING, 5)),
     daily("a Crawl-delay of three days", {ROBOTS: slow(3 * DAY), **SHARED}, 24, {A: 4, B: 4}),
 ]

@@ -5210,6 +5210,8 @@ class Fetcher:
         is_client_error = 400 <= answer.status < 500
         if is_client_error and job.is_where_it_resumed:
             job.resume(NO_WAY)
+            # This answer counts as an end: else the target would be first in line for ever.
+            job.visit.known = job.visit.known._replace(ended_at=self.now())
             return None
         return Ending(answer)
 
