@@ -8922,7 +8922,7 @@ SCHEMA_ROWS = r"""{"type":"integer"} 1.5 1.0
 {"required":7} 1
 {"pattern":"\\p{L}"} 1
 {"patternProperties":{"\\p{L}":true}} 1
-{"$ref":"#/nowhere"} 1
+{"properties":{"a":{"$ref":"#/nowhere"}}} {"b":1}
 {"$dynamicRef":"#"} 1
 {"type":"text"} 1
 {"$schema":"http://json-schema.org/draft-07/schema#"} 1
