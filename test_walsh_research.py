@@ -5489,9 +5489,23 @@ class TestMcp:
     def test_R4_calls_that_wait_for_one_host_hold_up_no_call_for_another(self, client):
         with text_host(slow(15)) as host, text_host() as idle:
             one = client()
-            one.send(*[fetch_call(number, host.url) for number in range(10)])
+            one.send(*[fetch_call(number, host.url) for number in range(8)])
             one.send(fetch_call("i", idle.url), request("p", "ping"))
             assert {"i", "p"} < {one.hear()["id"] for _ in range(3)}
+
+    def test_at_most_eight_calls_are_served_at_a_time(self, client):
+        """A ninth waits until one of them ends, and is served then."""
+        with text_host(slow(15)) as host, text_host() as idle:
+            one = client()
+            one.send(fetch_call("first", host.url))
+            assert one.hear()["id"] == "first"
+            one.send(*[fetch_call(number, host.url) for number in range(8)])
+            one.send(fetch_call("i", idle.url), request("p", "ping"))
+            assert one.hear()["id"] == "p"
+            time.sleep(0.3)  # one that is served asks for robots.txt at once
+            assert paths_of(idle) == []
+            one.send(cancelled(3))
+            assert one.hear()["id"] == "i"
 
     def test_where_no_thread_can_be_had_one_line_says_so(self, client):
         refuse = "def refuse(*arguments): raise RuntimeError('no thread')"

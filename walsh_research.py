@@ -9842,7 +9842,7 @@ PAGE_LIFETIME_SECONDS = 300.0  # R6: how long a page stays in memory
 SLICE_CHARACTERS = 20_000  # ours: of a text, where the caller names no length
 MAX_SLICE_CHARACTERS = 100_000  # ours: of a text, because a harness keeps each answer in its log
 MAX_LISTED_FOR_MODEL = 50  # ours: sources, items of each, links; a sitemap may have 50,000
-MAX_CALLS_AT_ONCE = 8  # ours: tool calls at work; a call that sleeps does not count
+MAX_CALLS_AT_ONCE = 8  # ours: tool calls with a thread, even if they sleep; more wait in order
 PROGRESS_SECONDS = 1.0  # ours: between two progress notices of a call
 GRACE_SECONDS = 5.0  # ours: for the calls that are not answered when stdin ends
 
@@ -10444,19 +10444,18 @@ class HarnessTransport(HttpTransport):
 class McpServer(SystemClock):
     """Serves one client over two streams of bytes, and is the clock of its bot.
 
-    The thread that calls `serve` reads lines, and answers what needs no bot. Each tool call has a
-    thread of its own; all share the bot. One more thread tells progress.
+    The thread that calls `serve` reads lines, and answers what needs no bot. Up to eight tool calls
+    have a thread each, and more wait in order; all share the bot. One more thread tells progress.
     """
 
     def __init__(self, source: BinaryIO, sink: BinaryIO, transport: HarnessTransport) -> None:
-        import threading
-
         self._transport = transport
         self._source = source
         self._sink = sink
         self._sink_lock = _thread.RLock()
         self._calls: list[HarnessRequest] = []  # not answered yet
-        self._places = threading.Semaphore(MAX_CALLS_AT_ONCE)
+        self._waiting: list[HarnessRequest] = []  # those of them without a thread
+        self._threads = 0  # that serve calls
 
     def serve(self, bot: Bot) -> None:
         """Serve until the source ends. OSError: the client is gone, or no thread can be started."""
@@ -10490,14 +10489,29 @@ class McpServer(SystemClock):
             pass  # no other notification asks for anything
         elif request.method == "tools/call":
             self._calls.append(request)
-            in_thread(partial(self._serve_call, bot, request))  # here, if no thread can be had
+            with self._sink_lock:
+                self._waiting.append(request)
+                if self._threads == MAX_CALLS_AT_ONCE:
+                    return
+                self._threads += 1
+            in_thread(partial(self._serve_calls, bot))  # here, if no thread can be had
         else:
             self._send(**request.reply())
+
+    def _serve_calls(self, bot: Bot) -> None:
+        """Serve waiting calls one after the other, until there is none."""
+        while True:
+            with self._sink_lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                call = self._waiting.pop(0)
+            self._serve_call(bot, call)
 
     def _serve_call(self, bot: Bot, call: HarnessRequest) -> None:
         """Serve a tool call, and send the answer unless the call was cancelled."""
         CALL.set(call)
-        with suppress(CallCancelled), self._places:
+        with suppress(CallCancelled):
             leave_if_cancelled()
             reply = call.reply(bot)
         with self._sink_lock:  # a progress notice must not follow the answer
@@ -10507,9 +10521,7 @@ class McpServer(SystemClock):
 
     def sleep(self, seconds: float) -> None:
         """Sleep on the thread of a call. Raises CallCancelled if the call was cancelled."""
-        self._places.release()  # another call may work meanwhile
         cast(HarnessRequest, CALL.get()).is_cancelled.wait(seconds)
-        self._places.acquire()
         leave_if_cancelled()
 
     def _tick(self) -> None:
